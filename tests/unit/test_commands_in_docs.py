@@ -14,9 +14,12 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from pathlib import Path
 from typing import Any
 
+import javaproperties
 import pytest
+import yaml
 
 from airflow_mirror.compat import flags
 from airflow_mirror.config import ClientConfig
@@ -159,6 +162,23 @@ def test_every_command_that_is_shown_is_one_that_its_parser_takes(capsys: pytest
         except (SystemExit, InputError):
             wrong.append((words, capsys.readouterr().err))
     assert wrong == []
+
+
+def test_every_manifest_is_yaml_whose_commands_its_parser_takes() -> None:
+    shown = re.findall(r"^```yaml\n(.*?)^```$", text("docs/kubernetes.md"), re.M | re.S)
+    objects = [one for block in shown for one in yaml.safe_load_all(block)]
+    (deployment,) = [one for one in objects if one.get("kind") == "Deployment"]
+    (secret,) = [one for one in objects if one.get("kind") == "Secret"]
+    pod = deployment["spec"]["template"]["spec"]
+    (container,), (volume,) = pod["containers"], pod["volumes"]
+    (mount,) = container["volumeMounts"]
+    assert (container["command"], volume["secret"]["secretName"]) == (["airflow-mirror"], secret["metadata"]["name"])
+    name, *words = container["args"]
+    asked = main.parser(name).parse_args(words)
+    for role in ("source", "target"):
+        file = Path(getattr(asked, role))
+        assert (str(file.parent), file.name in secret["stringData"]) == (mount["mountPath"], True)
+        ClientConfig(javaproperties.loads(secret["stringData"][file.name]))
 
 
 def test_every_block_of_json_is_the_mirror_or_the_settings_that_it_shows() -> None:
