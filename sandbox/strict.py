@@ -27,9 +27,13 @@ class StrictCluster(Cluster):
     """Three nodes whose clients log in; who comes without a password may do everything, and is no client.
 
     :param directory: for the classes and the rules of its brokers.
+    :param session_s: users may log in by the tokens of clouds as well, for so many seconds; None: they may not.
     """
 
-    def __init__(self, name: str, directory: Path, overrides: Mapping[str, str] | None = None, **kw: Any) -> None:
+    def __init__(
+        self, name: str, directory: Path, overrides: Mapping[str, str] | None = None, session_s: float | None = None,
+        **kw: Any,
+    ) -> None:  # fmt: skip
         self._file = directory / "rules.properties"
         self._file.touch()
         self._gates = [Gate().start() for _ in range(3)]
@@ -42,6 +46,9 @@ class StrictCluster(Cluster):
             "inter.broker.listener.name": "PLAINTEXT",  # brokers send each other what clients may not
         }
         classes = cloud.compiled(directory, [_RULES])
+        if session_s is not None:
+            cloud.compiled(directory)
+            settings |= cloud.overrides(session_s)
         super().__init__(name, 3, {**settings, **(overrides or {})}, True, classes=classes, **kw)
 
     def be(self, kind: str) -> None:

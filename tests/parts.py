@@ -96,7 +96,7 @@ PARTS = (
     Part("parity", ("tests/integration",), "parity", 17, "the older tools' own scenarios, and their clients", _BY_FILE),
     Part("page", ("tests/page",), "", 7, "the page, in a real Airflow and Debian's chromium"),
     Part("kerberos", ("tests/integration",), "kerberos", 6, "logins by Kerberos, with a KDC of the sandbox", _BY_FILE),
-    Part("managed", ("tests/integration",), "managed", 8, "migrations to stand-ins for managed clusters"),
+    Part("managed", ("tests/integration",), "managed", 20, "migrations to stand-ins for managed clusters", _BY_FILE),
 )
 CI = ("unit", "provider", "core", "e2e")
 # Marks that take a test out of the first part of its folder. Properties, which hypothesis marks, are in both.

@@ -17,8 +17,10 @@ import pytest
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.main import main
+from airflow_mirror.extras.drill.disaster import warm_up, write_canaries
+from airflow_mirror.extras.drill.failover import fail_over
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.kafka.model import Acl, GroupPosition
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, build
@@ -26,7 +28,7 @@ from airflow_mirror.plan.rights import rights_of
 from airflow_mirror.plan.targets import KINDS
 from sandbox import Cluster
 from sandbox.strict import StrictCluster
-from tests.integration.copying import assert_equal, config, create, read, wait_until, write, write_transactions
+from tests.integration.copying import assert_equal, config, create, ends, read, wait_until, write, write_transactions
 from tests.integration.plain import Follow, copy
 from tests.integration.test_compacted_sides import CLEANING, KEYS, cleaned, update
 
@@ -142,6 +144,72 @@ def test_whole_migration_by_the_commands_of_the_runbook(
     assert_equal(migration.source, migration.target, migration.topic, PARTITIONS)
     with migration.admin("target") as admin:
         assert admin.group_offsets(migration.group)[TopicPartition(migration.topic, 0)].offset == 60
+
+
+@pytest.fixture(scope="module")
+def dying() -> Iterator[Cluster]:
+    """A source that a test may kill; the next one starts it again."""
+    with Cluster("dying", authorizer=True, ready_timeout_s=400) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def mirrored(
+    request: pytest.FixtureRequest, dying: Cluster, strict: StrictCluster, topic_name: str, tmp_path: Path
+) -> Migration:
+    if not dying.alive(1):
+        dying.restart(1)
+    return Migration(dying, strict, request.param, topic_name, tmp_path)
+
+
+WITH_RULES = [name for name in HOLDS_A_LEDGER if KINDS[name].rules]
+
+
+@pytest.mark.parametrize("mirrored", WITH_RULES, indirect=True)
+def test_target_is_promoted_when_its_source_is_gone(
+    mirrored: Migration, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = TopicPartition(mirrored.topic, 0)
+    was = {t: mirrored.setting("source", t, "cleanup.policy") for t in (mirrored.topic, mirrored.table, mirrored.both)}
+    arguments = ["failover", *mirrored.clusters[2:], mirrored.mirror.name]
+    with Follow(*mirrored.flow, log=tmp_path / "follow.log") as tail, mirrored.admin("target") as target:
+        tail.says("offsets behind in 4 partitions")
+        wait_until(lambda: at in target.group_offsets(mirrored.group), "groups follow", poll_s=0.5)
+        held = ends(mirrored.source, mirrored.topic, PARTITIONS)
+        wait_until(lambda: ends(mirrored.target, mirrored.topic, PARTITIONS) == held, "all is copied", poll_s=0.5)
+        assert main([*arguments, "--yes"]) == 2, "the source lives"
+        mirrored.source.kill(1)
+        wait_until(lambda: main([*arguments, "--yes"]) == 0, "the source counts as gone", poll_s=1)
+        assert tail.process.wait(60) is not None
+        assert target.group_offsets(mirrored.group)[at].offset == 60
+    assert {topic: mirrored.setting("target", topic, "cleanup.policy") for topic in was} == was
+    write(mirrored.target, mirrored.topic, 10, seed=5)  # production
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("mirrored", WITH_RULES, indirect=True)
+def test_drill_of_its_failover_by_the_users_own_logins(mirrored: Migration, tmp_path: Path) -> None:
+    drilled = f"{mirrored.topic}-drill"
+    create(mirrored.source, drilled, PARTITIONS)
+    source, target = (ClientConfig(c.properties("mirror"), "asked") for c in (mirrored.source, mirrored.target))
+    with mirrored.admin("target") as admin:
+        admin.create_acls(
+            [_may("READ", "GROUP", drilled), *[_may(o, "TOPIC", drilled) for o in ("READ", "WRITE")]], unfenced
+        )
+    with Follow(*mirrored.flow, log=tmp_path / "follow.log") as tail:
+        tail.says("offsets behind in 6 partitions")
+        warm_up(source, target, drilled, timeout_s=240)
+        canaries = write_canaries(source, drilled, drilled, seconds=3, per_s=20, disaster=tail.kill)
+    report = fail_over(target, canaries, timeout_s=240)
+    assert report.on_target + report.lost == report.acknowledged > 0
+    assert (report.skipped, report.reread) == (0, 0)
+
+
+def _may(operation: str, resource_type: str, name: str) -> Acl:
+    return Acl(
+        resource_type=resource_type, name=name, pattern_type="LITERAL", principal=OURS, host="*", operation=operation,
+        permission="ALLOW",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("migration", ["confluent-cloud"], indirect=True)

@@ -1,7 +1,7 @@
 """What schema ids in real records mean in two real registries (Apicurio), before and after one of them is gone.
 
-The payloads are what the serializers of confluent-kafka 2.16.1 write for these schemas and this name; they can't be
-installed beside our constraints (they ask for a newer certifi than these have). Only the ids are the registries' own.
+The payloads are what the serializers of confluent-kafka 2.16.1 write for these schemas and this name. Only the ids are
+the registries' own. What they write themselves is proven in ``test_to_the_cloud.py``.
 """
 
 from __future__ import annotations
