@@ -26,8 +26,9 @@ from airflow_mirror.verify.proof import Proofs
 
 _TEXT = """\
 Compare every partition of the mirror's last plan up to where the target ends now, in plain processes of this host; a
-tail may run meanwhile. It is spark_jobs/verify.py without Spark. What is found equal is noted in the target's ledger: a
-cutover compares only the rest while producers wait. Nothing else is changed.
+tail may run meanwhile; at level offsets up to where the source ends now, which the target has to reach within ten
+seconds. It is spark_jobs/verify.py without Spark. What is found equal is noted in the target's ledger: a cutover compares
+only the rest while producers wait. Nothing else is changed.
 
 Exit status: 0 equal; 1 a difference, by partition and offset on stderr, nothing to compare, or a cluster that could not
 be read; 2 wrong input. The last line on stdout is one JSON object.

@@ -153,7 +153,7 @@ class TailRequest(CopyRequest):
 class VerifyRequest(JobRequest):
     """What a comparison takes.
 
-    :param end: "": up to where the target is at the start.
+    :param end: "": up to where the target is at the start; at level ``offsets``, where the source is.
     """
 
     level: str = knob("batches", one_of(*LEVELS), "how closely to compare", "--level")

@@ -29,7 +29,8 @@ class VerifyMirrorOperator(SparkJobOperator):
     :param only_new: compare only what no earlier comparison of the mirror has proven at this level, or at a stricter one
         (templated).
     :param start: compare from this time on; default: from where the plan begins (templated).
-    :param end: compare up to this time (exclusive); default: up to the target's log end offset at the start (templated).
+    :param end: compare up to this time (exclusive); default: up to the target's log end offset at the start, at level
+        ``offsets`` the source's (templated).
     :param late_s: with an ``end`` that is a time: the same value as for StartMirrorOperator (templated).
     :param spot_checks: so many records, sampled at random, are read by confluent-kafka's client as well (templated).
     """

@@ -122,11 +122,25 @@ def test_target_that_others_have_written_to_is_not_equal(
         done = subprocess.run(command, capture_output=True, text=True)
         return done.returncode, done.stderr
 
-    assert verify("batches")[0] == 0
+    for level in ("batches", "offsets"):
+        assert verify(level)[0] == 0
     write(target_cluster, topic_name, 3, 2)
     for level in ("batches", "offsets"):
         status, said = verify(level)
         assert status == 1 and f"{topic_name}-0: the target's log ends at 13, the source's at 10" in said
+
+
+def test_ends_that_differ_are_not_equal(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    sides, log = properties_of(tmp_path, source_cluster, target_cluster), tmp_path / "job.log"
+    create(source_cluster, topic_name)
+    write(source_cluster, topic_name, 10, 1)
+    assert plain.copy(*sides, "--include", topic_name, "--name", topic_name, "--no-probe", log=log) == 0, log.read_text()
+    write(source_cluster, topic_name, 3, 2)
+    command = plain.command("verify", *sides, "--mirror", topic_name, "--level", "offsets")
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1 and f"{topic_name}-0 [0, 10): end at offset 10" in done.stderr
 
 
 @pytest.mark.spark

@@ -44,9 +44,12 @@ from airflow_mirror.wording import some
 
 log = logging.getLogger(__name__)
 
-DESCRIPTION = """Prove that two Kafka clusters hold the same records at the same offsets.
+PATIENCE_S = 10.0  # for a tail, which is behind by what was written a moment ago
 
-Without --end, each partition is compared up to the target's log end offset at the start, so a tail may run meanwhile."""
+DESCRIPTION = f"""Prove that two Kafka clusters hold the same records at the same offsets.
+
+Without --end, each partition is compared up to the target's log end offset at the start, so a tail may run meanwhile. At
+level offsets it has to have reached the source's end of the start within {PATIENCE_S:.0f} s."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -109,7 +112,7 @@ def verify(
     starts = {r.source: r.start_offset for r in ranges} | ({} if window else frozen_starts(job.plan, mirror.start))
     ends: Mapping[TopicPartition, int] = {r.source: r.end_offset or 0 for r in ranges}
     if not request.end:
-        ends = _reached(request, job, ranges)
+        ends = _ends_of_now(request, job, ranges)
     with ClusterAdmin(load(request.target, "target")) as admin:
         ids = target_ids(job.plan, admin)
         ours = set[str]()
@@ -243,14 +246,33 @@ def _nothing_compared(
     return [f"0 records in {len(verdicts)} partition(s) from --start {job.mirror.start}"]
 
 
-def _reached(request: VerifyRequest, job: CopyJob, ranges: Sequence[CopyRange]) -> Mapping[TopicPartition, int]:
-    """Return, for each source partition, the source offset that the target has reached, at most the source's end."""
+def _ends_of_now(request: VerifyRequest, job: CopyJob, ranges: Sequence[CopyRange]) -> Mapping[TopicPartition, int]:
     source, target = load(request.source, "source"), load(request.target, "target")
     with WireCluster(target) as cluster, OffsetMaps(job.plan, source, target) as maps:
-        stable = cluster.last_stable([r.target for r in ranges if not r.is_mapped])
-        by_map = maps.positions() if maps else {}
-    reached = {r.source: by_map.get(r.source, r.start_offset) if r.is_mapped else stable[r.target] for r in ranges}
-    return {r.source: min(reached[r.source], r.end_offset or 0) for r in ranges}
+        if request.level == "offsets":
+            return awaited(ranges, cluster, maps)
+        return reached(ranges, cluster, maps)
+
+
+def reached(ranges: Sequence[CopyRange], target: WireCluster, maps: OffsetMaps | None) -> dict[TopicPartition, int]:
+    """Return, for each source partition, the source offset that the target has reached, at most the source's end."""
+    stable = target.last_stable([r.target for r in ranges if not r.is_mapped])
+    by_map = maps.positions() if maps else {}
+    there = {r.source: by_map.get(r.source, r.start_offset) if r.is_mapped else stable[r.target] for r in ranges}
+    return {r.source: min(there[r.source], r.end_offset or 0) for r in ranges}
+
+
+def awaited(
+    ranges: Sequence[CopyRange], target: WireCluster, maps: OffsetMaps | None, patience_s: float = PATIENCE_S
+) -> dict[TopicPartition, int]:
+    """Return the source's ends once the target has reached them, or ``patience_s`` later.
+
+    For a comparison that reads no record: up to where the target ends, it would compare the target with itself.
+    """
+    ends, until = {r.source: r.end_offset or 0 for r in ranges}, time.monotonic() + patience_s
+    while reached(ranges, target, maps) != ends and time.monotonic() < until:
+        time.sleep(min(1.0, patience_s))
+    return ends
 
 
 def longer(ranges: Sequence[CopyRange], source: WireCluster, target: WireCluster, ours: Collection[str]) -> list[str]:

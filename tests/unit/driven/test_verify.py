@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.ranges import IDENTICAL, MAPPED
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.jobs.driver.verify import longer
+from airflow_mirror.jobs.driver.verify import awaited, longer, reached
 from airflow_mirror.sync.maps import MapSource
 from airflow_mirror.verify import partition
 from airflow_mirror.verify.partition import compare_partitions
@@ -72,6 +73,32 @@ def test_target_that_is_longer_than_its_source_is_not_equal(source: DrivenCluste
         assert line.startswith("t-0: the target's log ends at 7, the source's at 5: somebody else has written")
     pair = PartitionPair(source_topic="t", target_topic="t", partition=0, start_offset=0, end_offset=BATCH)
     assert compare_partitions([pair], source.config, target.config)[0].equal, "what is compared is"
+
+
+def test_ends_alone_are_compared_up_to_the_sources(source: DrivenCluster, target: DrivenCluster) -> None:
+    """Up to where the target ends, it would be equal whatever it lacks."""
+    (here,), (there,) = source.create("t").logs, target.create("t").logs
+    Writer(here).plain(BATCH)
+    assert set(errors(copy(source, target, ranges_of(source, "t"))).values()) == {None}
+    Writer(here).plain(BATCH)
+    ranges = ranges_of(source, "t")
+
+    def compared(ends: dict[TopicPartition, int]) -> PartitionComparison:
+        pair = PartitionPair(source_topic="t", target_topic="t", partition=0, start_offset=0, end_offset=ends[here.tp])
+        return compare_partitions([pair], source.config, target.config, "offsets")[0]
+
+    with WireCluster(target.config) as cluster:
+        assert compared(reached(ranges, cluster, None)).equal, "which proves nothing"
+        short = compared(awaited(ranges, cluster, None, patience_s=0.01))
+        assert not short.equal and str(short.first_difference).startswith("end at offset 5")
+
+        def tail_writes(_request: object) -> None:
+            Writer(there).plain(BATCH)
+
+        target.script.on("ListOffsets", Fault(before=tail_writes), nth=2)
+        ends = awaited(ranges, cluster, None)
+        assert there.last_stable == ends[here.tp] == 2 * BATCH, "a tail is behind by what was written a moment ago"
+        assert compared(ends).equal
 
 
 def trim(cluster: DrivenCluster, to: int) -> Callable[[object], object]:
