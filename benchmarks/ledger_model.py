@@ -44,6 +44,7 @@ from airflow_mirror.jobs.runner.active import (
 )
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.kafka.model import Acl, TopicInfo
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger import chain
 from airflow_mirror.ledger.deciding import catch_up, decide
 from airflow_mirror.ledger.decisions import Change, Decisions, Values
@@ -110,8 +111,9 @@ class Written:
         """Return the newest values."""
         return dict(self._values)
 
-    def write(self, values: Batch) -> None:
+    def write(self, values: Batch, permit: Permit = unfenced) -> None:
         """Set values."""
+        permit()
         self.last.update(values)
         left = dict(values)
         while left:

@@ -5,6 +5,9 @@ between any two leaves enough for the next try: the plan is there until the sett
 the mirror go before the plans and reports: a cutover that has begun keeps what lifts its fence, or can't decide any more
 that it goes up. What a cutover has handed over stays decided, for good: no task of the mirror, cleared by mistake in a
 year, may write there.
+
+A retirement may be frozen at any line while another one ends the mirror, and somebody makes it anew. So it looks right
+before each effect whether anything was decided about the mirror since it began that it has not decided itself.
 """
 
 from __future__ import annotations
@@ -20,9 +23,9 @@ from airflow_mirror.errors import LedgerNewer, PlanNotKept, TryAgain
 from airflow_mirror.jobs.decommission import Step, require_at_rest
 from airflow_mirror.jobs.runner.active import Watch
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.permit import recently, unfenced
+from airflow_mirror.kafka.permit import Permit, recently
 from airflow_mirror.ledger.decisions import Decisions, Values
-from airflow_mirror.ledger.records import AMENDMENT, FENCED, LINK, REMOVED, kind_of
+from airflow_mirror.ledger.records import ACTIVE, AMENDMENT, FENCED, LAST_PLAN, LINK, REMOVED, kind_of
 from airflow_mirror.ledger.state import State
 from airflow_mirror.plan import ledger_store, ownership
 from airflow_mirror.plan.mm2_topics import marked
@@ -30,7 +33,7 @@ from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.ownership import Owned
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.seen_configs import LastSeen
-from airflow_mirror.wording import count
+from airflow_mirror.wording import count, some
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,30 +84,65 @@ class Retirement:
             run: its report goes, and what names a rule of it that comes late stays.
         :param as_seen: raises unless what is decided about the mirror's fence is what ``keep`` says.
         """
+        as_begun = self._as_begun(keep, as_seen)
+
+        def permit() -> None:
+            as_begun(self.ledger.values())
+
         owned = self._owned()
         ours = sorted(topic for topic, one in owned.items() if one.opened_by is None)
         nobodys = [f"{topic}: nobody's afterwards; its data stay" for topic in ours]
-        yield Step("topics", nobodys, lambda: ownership.give_up(self.ledger, self.mirror))
+        yield Step("topics", nobodys, lambda: ownership.give_up(self.ledger, self.mirror, require=as_begun))
         ends = ours or lease.is_anybody_writing(self.target.wire, self.mirror)
-        yield Step(
-            "writing", ["its writer lease is taken, for good"] if ends else [], partial(self._end_writing, as_seen)
-        )
-        yield Step("settings", self._settings(dry_run=True), self._settings)
+        yield Step("writing", ["its writer lease is taken, for good"] if ends else [], partial(self._end_writing, permit))
+        yield Step("settings", self._settings(), partial(self._settings, permit))
         maps = len(self.maps.names(self.target.wire))
-        yield Step("maps", [f"offset maps of partitions: {maps}"] if maps else [], self._remove_maps)
+        lines = [f"offset maps of partitions: {maps}"] if maps else []
+        yield Step("maps", lines, lambda: self.maps.remove_all(self.target.wire, permit))
         for group in (progress_group(self.mirror), starts_group(self.mirror)):
             positions = self.target.group_offsets(group)
             lines = [f"positions of {group}: {len(positions)}"] if positions else []
-            yield Step("groups", lines, partial(self.target.forget_group_offsets, group, positions, unfenced))
+            yield Step("groups", lines, partial(self.target.forget_group_offsets, group, positions, permit))
         scratch = [*self.target.topics([scratch_topic(self.mirror)])]
-        yield Step("scratch", scratch, lambda: self.target.delete_topics(scratch, unfenced))
+        yield Step("scratch", scratch, lambda: self.target.delete_topics(scratch, permit))
         topics = [f"topic: {len(ours)}"] if ours else []
         decisions = topics + _counted(self._gone(self.ledger.values(), keep))
-        yield Step("decisions", decisions, partial(self._forget, keep, as_seen))
+        yield Step("decisions", decisions, partial(self._forget, keep, as_begun))
         # Behind the decisions: until then a fence may go up that is lifted by its plan and its report.
         # Plans before their amendments: half of them gone, it would be a plan that can't be read.
         keys = sorted(self._gone(self.keys.read(), keep), key=lambda key: AMENDMENT.match(key) is not None)
-        yield Step("state", _counted(keys), lambda: self.keys.write(dict.fromkeys(keys)))
+        yield Step("state", _counted(keys), lambda: self.keys.write(dict.fromkeys(keys), permit))
+
+    def _as_begun(
+        self, keep: Mapping[str, str] | None, as_seen: Callable[[Values], object]
+    ) -> Callable[[Values], None]:  # fmt: skip
+        """Return what raises once anything is decided about the mirror that was not when this is called.
+
+        What ends meanwhile does not count: that another retirement takes away this one would have taken away as well.
+        """
+
+        def found(values: Values) -> dict[str, object]:
+            # With the time: a plan that is made anew may be the same plan.
+            keys = {key: (values[key], self.ledger.time_ms(key)) for key in self._gone(values, keep)}
+            held = ownership.shares(ownership.owners(values)[0])
+            mine = {f"topic {t}": one for t, one in held if one.mirror == self.mirror and not one.opened_by}
+            return {**keys, **{topic: one for topic, one in mine.items() if not one.released}}
+
+        begun = found(self.ledger.values())
+
+        def check(values: Values) -> None:
+            as_seen(values)
+            # Looked up, so that a decision which rests on this is refused if they are decided before it.
+            for kind in (LAST_PLAN, ACTIVE):
+                kind.at(values, self.mirror)
+            if new := sorted(key for key, one in found(values).items() if begun.get(key) != one):
+                raise TryAgain(
+                    f"mirror {self.mirror!r}: {some(new)} was decided since its retirement began",
+                    "it was planned again meanwhile, or a job of it has begun. Nothing more was changed",
+                    "Retire it again if it is over all the same.",
+                )
+
+        return check
 
     def left(self) -> list[str]:
         """Return what stays, and why."""
@@ -118,7 +156,7 @@ class Retirement:
         planned = {t.target_topic for plan in self._plans for t in plan.topics}
         unknown = sorted(set(held) - planned)
         lines += [f"{topic}: on hold, because others share it" for topic in sorted(self._of_others() & set(held))]
-        lines += [f"{line} (in production: yours to set)" for line in self._settings(opened=True, dry_run=True)]
+        lines += [f"{line} (in production: yours to set)" for line in self._settings(opened=True)]
         lines += [
             f"{topic}: decided by a newer version of airflow-mirror (version {e.version}); no plan of this mirror has it"
             for topic, e in sorted(self._newer().items())
@@ -172,9 +210,10 @@ class Retirement:
                 break
         return found
 
-    def _settings(self, *, opened: bool = False, dry_run: bool = False) -> list[str]:
+    def _settings(self, permit: Permit | None = None, *, opened: bool = False) -> list[str]:
         """Apply what the source's settings were last, to topics on hold; return what differs, one line each.
 
+        :param permit: of the retirement; None: nothing is applied.
         :param opened: to those in production, instead of those that are the mirror's.
         """
         shares, owned, others = self._shares(), self._owned(), self._of_others()
@@ -189,6 +228,8 @@ class Retirement:
         }
 
         def ours() -> None:
+            if permit is not None:
+                permit()
             before, now = ([one for one in some if one[0] in meant] for some in (shares, self._shares()))
             if now != before:  # another mirror may hold them by now: the records that it copies may be old
                 raise TryAgain("who its topics belong to was decided anew meanwhile; retire the mirror again")
@@ -197,29 +238,27 @@ class Retirement:
         for whole in self._plans:
             plan = replace(whole, topics=tuple(t for t in whole.topics if t.target_topic in meant))
             seen = LastSeen(plan, self.seen.read())
-            lines += sync_configs(plan, seen, self.target, recently(ours), hold=False, dry_run=dry_run).drift
+            lines += sync_configs(plan, seen, self.target, recently(ours), hold=False, dry_run=permit is None).drift
         return lines
 
-    def _end_writing(self, as_seen: Callable[[Values], object]) -> None:
+    def _end_writing(self, permit: Permit) -> None:
+        permit()
         self.end_writing()
         # Seconds later. A cutover that was looking when we began has decided by now, and needs what goes next.
-        as_seen(self.ledger.values())
+        permit()
 
-    def _remove_maps(self) -> None:
-        self.maps.remove_all(self.target.wire)
-
-    def _forget(self, keep: Mapping[str, str] | None, as_seen: Callable[[Values], object]) -> None:
+    def _forget(self, keep: Mapping[str, str] | None, as_begun: Callable[[Values], None]) -> None:
         # Looked at where the record is appended: writing was waited for since the first look, and a cutover that was
         # looking by then may have raised its fence. Behind this record the mirror has no plan that is its last one, so
         # that none goes up any more (`decision.go_up`).
         def forgotten(values: Values) -> Values | None:
-            as_seen(values)
+            as_begun(values)
             return dict.fromkeys(self._gone(values, keep)) or None
 
         # Dies behind it: topics that were given up, and are nobody's with the next try, which finds all that is left by
         # the mirror's name.
         self.ledger.decide(forgotten)
-        ownership.free(self.ledger, self.mirror, self._owned())
+        ownership.free(self.ledger, self.mirror, self._owned(), require=as_begun)
 
     def _gone(self, keys: Iterable[str], keep: Mapping[str, str] | None) -> list[str]:
         """Return the keys that end with the mirror: by their rows; of a kind that has none by its name."""

@@ -93,6 +93,11 @@ class Appender:
                 raise TryAgain(f"{self._log.topic}: {batch.what} could not be written: {cause}")
             backoff.pause()
 
+    def forget(self) -> None:
+        """Let go of a batch without an answer, which is not to be sent again. It may be there, or come yet."""
+        # What follows has sequences of its own: under this one's the broker would take it for that batch.
+        self._producer = None
+
     def _new_producer(self) -> tuple[int, int]:
         try:
             return new_producer(self._target)

@@ -14,8 +14,9 @@ from functools import partial
 from typing import Protocol
 
 from airflow_mirror.common.policy import STATE, WISHES
-from airflow_mirror.errors import InputError
+from airflow_mirror.errors import InputError, MirrorError
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.appending import Appender, Batch
 from airflow_mirror.ledger.kinds import MOST_BYTES
 from airflow_mirror.ledger.records import WISH
@@ -45,9 +46,11 @@ class State(Protocol):
     def read(self) -> Values:
         """Return the newest values."""
 
-    def write(self, values: Mapping[str, bytes | None]) -> None:
+    def write(self, values: Mapping[str, bytes | None], permit: Permit = unfenced) -> None:
         """Set values, in this order; None removes a key.
 
+        :param permit: of who is not a key's one writer: asked right before the bytes of each request. What it raises ends
+            the call, and what was not sent yet is not written.
         :raises TryAgain: not all of them are known to be written. Those that are not will be, before any later ones.
         """
 
@@ -83,11 +86,11 @@ class _Both:
         kept = {key: value for key, value in self._state.read().items() if not key.startswith(_WISH)}
         return kept | {key: value for key, value in self._wishes.read().items() if key.startswith(_WISH)}
 
-    def write(self, values: Mapping[str, bytes | None]) -> None:
+    def write(self, values: Mapping[str, bytes | None], permit: Permit = unfenced) -> None:
         """See :class:`State`."""
         for log, wishes in ((self._state, False), (self._wishes, True)):
             if some := {key: value for key, value in values.items() if key.startswith(_WISH) is wishes}:
-                log.write(some)
+                log.write(some, permit)
 
 
 class StateLog:
@@ -140,7 +143,7 @@ class StateLog:
         # within seconds; a plan is written again by its tail.
         self._values = {}
 
-    def write(self, values: Mapping[str, bytes | None]) -> None:
+    def write(self, values: Mapping[str, bytes | None], permit: Permit = unfenced) -> None:
         """See :class:`State`. The topic is created if it is not there.
 
         :raises MissingRight: no WRITE on it, or no right to create it.
@@ -151,6 +154,14 @@ class StateLog:
         for key, value in values.items():
             self._waiting.pop(key, None)  # so that it is the last one again
             self._waiting[key] = value
+        refused = False
+
+        def asked() -> None:
+            nonlocal refused
+            refused = True
+            permit()
+            refused = False
+
         while self._sent or self._waiting:
             # What was sent without an answer is settled first: of two values of a key the older one must not come last.
             if not self._sent:
@@ -161,9 +172,13 @@ class StateLog:
                 self._sent = {key: self._waiting.pop(key) for key in list(fitting(self._waiting))}
             batch = Batch(partial(batch_of, self._sent), len(self._sent), ", ".join(self._sent))
             try:
-                self._appender.settle(batch)
-            except InputError:  # refused for good: what comes later must not wait for it
-                self._sent = {}
+                self._appender.settle(batch, asked)
+            except MirrorError as e:
+                if refused:  # a later call must not write before its own what nobody permits any more
+                    self._appender.forget()
+                    self._sent, self._waiting = {}, {}
+                elif isinstance(e, InputError):  # refused for good: what comes later must not wait for it
+                    self._sent = {}
                 raise
             self._sent = {}
 

@@ -49,6 +49,8 @@ def keep(
             return {**LAST_PLAN.put({"hash": plan_hash, **noted}, name), **also(values)}
 
         ledger.decide(change)
+        # Whoever retires the mirror may have removed it right before that. From here on it removes none (`jobs.retire`).
+        keep_again(plan, plans)
     too_old = set(hashes(plans.read(), name)[:-KEEP]) - set(_texts(ledger.values()))
     plans.write({key: None for key in plans.read() if _whose(key) in too_old})
     left = {LAST_AMENDMENT.key(name, old) for old in too_old}

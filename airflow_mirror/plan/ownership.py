@@ -268,15 +268,20 @@ def release(ledger: Decisions, mirror: str, end_writing: Callable[[], object]) -
     return topics
 
 
-def give_up(ledger: Decisions, mirror: str, only: Collection[str] | None = None) -> list[str]:
+def give_up(
+    ledger: Decisions, mirror: str, only: Collection[str] | None = None,
+    require: Callable[[Values], object] = lambda _: None,
+) -> list[str]:  # fmt: skip
     """Decide that nobody begins to write into what a mirror owns and has not handed over; return its topics' names.
 
     What a newer version of the package decided is left alone: see :func:`owners`.
 
     :param only: not all of its topics, but these.
+    :param require: raises if what is decided does not permit it.
     """
 
     def given_up(values: Values) -> Values | None:
+        require(values)
         of_it = ((t, one) for t, one in _of(values, mirror) if only is None or t in only)
         return _some({t: _without(one, mirror) for t, one in of_it})
 
@@ -284,13 +289,17 @@ def give_up(ledger: Decisions, mirror: str, only: Collection[str] | None = None)
     return sorted(topic for topic, _ in _of(ledger.values(), mirror, released=True))
 
 
-def free(ledger: Decisions, mirror: str, topics: Collection[str]) -> None:
+def free(
+    ledger: Decisions, mirror: str, topics: Collection[str], require: Callable[[Values], object] = lambda _: None
+) -> None:  # fmt: skip
     """Decide that topics are nobody's; of those that were given up.
 
     :param topics: not what somebody else gives up meanwhile: its writers were not waited for.
+    :param require: as for :func:`give_up`.
     """
 
     def freed(values: Values) -> Values | None:
+        require(values)
         ended = ((t, one) for t, one in _of(values, mirror, released=True) if t in topics)
         return _some({t: _without(one, mirror, free=True) for t, one in ended})
 

@@ -40,8 +40,9 @@ from airflow_mirror.jobs.driver import presence
 from airflow_mirror.jobs.retire import Retirement
 from airflow_mirror.jobs.runner import active as jobs
 from airflow_mirror.jobs.runner.active import ActiveTail
+from airflow_mirror.ledger import records
 from airflow_mirror.ledger.records import CONFIGS, SIGN
-from airflow_mirror.plan import ownership
+from airflow_mirror.plan import ledger_store, ownership
 from airflow_mirror.plan.standing import still_ours
 from airflow_mirror.sync.acls import AclOptions, sync_acls
 from airflow_mirror.sync.configs import sync_configs
@@ -163,6 +164,18 @@ def retire(w: World, name: str, **when: Any) -> Actor:
             if step.lines:
                 step.do()
         return "retired"
+
+    return w.s.add(Actor(name, body, **when))
+
+
+def plan_again(w: World, name: str, **when: Any) -> Actor:
+    """The mirror is planned anew, and its topics are made its own; it may be the same plan."""
+
+    def body() -> str:
+        side = w.platform().target
+        ledger_store.keep(PLAN, side.state(records.PLAN.below(MIRROR.name)), side.ledger)
+        ownership.claim(side.ledger, PLAN, side.admin)
+        return "planned"
 
     return w.s.add(Actor(name, body, **when))
 

@@ -230,6 +230,13 @@ def retired(w: World) -> None:
     actors.retire(w, "RT2", last=True)
 
 
+def remade(w: World) -> None:
+    """A mirror is retired, by two at once perhaps, and made anew."""
+    actors.retire(w, "RT")
+    actors.retire(w, "RT2", starts=3.0)
+    actors.plan_again(w, "P", last=True)
+
+
 def translated(w: World) -> None:
     """A task sets positions while a cutover is about to open, and is cleared behind it."""
     actors.owner(w, "A", "r1")
@@ -337,4 +344,5 @@ SCENARIOS = (
     _scenario(rivals),
     _scenario(rivals_returned),
     _scenario(retired, changing=("state:plan", "state:configs", "topic")),
+    _scenario(remade, changing=("state:plan", "state:configs", "topic")),
 )

@@ -15,6 +15,8 @@ from airflow_mirror.cutover.failover.run import FailoverReport
 from airflow_mirror.cutover.guard import GRACE_S
 from airflow_mirror.cutover.raised import LIFT_PATIENCE_S
 from airflow_mirror.cutover.report import BACKED_OUT, DONE, CutoverReport
+from airflow_mirror.ledger.records import PLAN
+from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.direction import direction
 from tests.explore.actors import LIMITS
 from tests.explore.scenario import Invariant
@@ -160,6 +162,13 @@ def _both_told(w: World) -> str:
     return f"{done} was told that it cut over, {over} that it failed over" if done and over else ""
 
 
+def _plan_lost(w: World) -> str:
+    last = ledger_store.last_hash(w.target.decided, MIRROR.name)
+    if last is None or PLAN.text(w.target.state, MIRROR.name, last):
+        return ""
+    return f"plan {last[:12]} is the last one, and is not there"
+
+
 def _rival_leaks(w: World) -> str:
     now = fence_state(w.target.decided, OTHER.mirror.name)
     holds = [run.me for run in w.rivals if now is not None and (now.id, now.phase) == (run.me, UP)]
@@ -180,5 +189,6 @@ ALL = (
     Invariant("who is told that it is done finds it done", _told, at_end=True),
     Invariant("no report says something else than is decided", _backed_out, at_end=True),
     Invariant("a fence that another mirror has raised on the same topics stays as it is", _rival_leaks),
+    Invariant("what is decided to be the last plan is there", _plan_lost, at_end=True),
     Invariant("a cutover and a failover are not both told that they are done", _both_told, at_end=True),
 )  # fmt: skip

@@ -16,6 +16,7 @@ from airflow_mirror.cutover.heartbeat import SIGN_EVERY_S
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.jobs.runner.active import Sign
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.records import SIGN
 from tests.explore.scheduler import Actor
 from tests.memory.admin import MemoryAdmin
@@ -90,9 +91,9 @@ class SignsState:
                 found[key] = _sign(actor, s.now)
         return found
 
-    def write(self, values: Mapping[str, bytes | None]) -> None:
+    def write(self, values: Mapping[str, bytes | None], permit: Permit = unfenced) -> None:
         """See State. Whether somebody could write signs is not tried."""
-        self._there.write({key: value for key, value in values.items() if not key.endswith("/look")})
+        self._there.write({key: value for key, value in values.items() if not key.endswith("/look")}, permit)
 
 
 def _sign(actor: Actor, now: float) -> bytes:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger import deciding
 from airflow_mirror.ledger.decisions import Change, Values
 from airflow_mirror.ledger.fold import Fold, decode
@@ -106,7 +107,7 @@ class MemoryState:
             lost=out_of_reach(self._cluster.role, what),
         )  # fmt: skip
 
-    def write(self, values: Mapping[str, bytes | None]) -> None:
+    def write(self, values: Mapping[str, bytes | None], permit: Permit = unfenced) -> None:
         """See :class:`.State`."""
         if not values:
             return
@@ -122,7 +123,7 @@ class MemoryState:
         kinds = {key.partition("/")[0] for key in values}
         self._ask(
             what, do, effect=True, at=self._cluster.role, touches=touching("state", *kinds),
-            lost=out_of_reach(self._cluster.role, what),
+            check=permit, lost=out_of_reach(self._cluster.role, what),
         )  # fmt: skip
 
 

@@ -90,7 +90,6 @@ CONFLUENTS = {
 # File, function that gives a permit which never asks: why nobody else could have a say.
 UNFENCED = {
     ("copy/offsets/derive.py", "writers"): "only reads: the check is for what is sent",
-    ("copy/offsets/store.py", "remove_all"): "behind the writer lease, which `retire` has taken for good",
     ("cutover/fence.py", "_prove_right"): "deletes what nobody has: it asks for the right alone",
     ("cutover/fence.py", "forget"): "an attempt's own name, which no other attempt bears",
     ("cutover/raised.py", "alone"): "a fence by a callable has no name at the source: who has the callable lifts it",
@@ -98,8 +97,8 @@ UNFENCED = {
     ("extras/drill/failback.py", "create_again"): "the drill's own topic",
     ("extras/drill/failback.py", "fail_back"): "the drill's own group",
     ("extras/drill/failover.py", "fail_over"): "the drill's own group",
-    ("jobs/retire.py", "steps"): "the mirror's own groups and scratch topic, behind its lease, by a person's word",
     ("jobs/start_memory.py", "remember"): "the mirror's own group, which no consumer is in; twice the same",
+    ("ledger/state.py", "write"): "a key has one writer; who is not the one of what it writes gives a permit",
     ("plan/probe.py", "_delete_records"): "the scratch topic of this probe",
     ("plan/scratch.py", "delete"): "the scratch topic of this probe",
 }

@@ -34,7 +34,6 @@ from airflow_mirror.copy.offsets.map_index import MapIndex
 from airflow_mirror.copy.offsets.pieces import Origin, Piece, Stored
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import BrokerError, TryAgain
-from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.records import MAP
 from airflow_mirror.ledger.state import fitting
 from airflow_mirror.ledger.topic import TopicLog
@@ -214,10 +213,10 @@ class MapStore:
         """Return the names of the maps that are stored. Errors as for :meth:`load`."""
         return sorted(name for shelf in self._shelves if self._look(target, shelf) for name in shelf.names())
 
-    def remove_all(self, target: WireCluster) -> None:
-        """Remove all of these maps. Nobody may be copying with them. Errors as for :meth:`append`."""
+    def remove_all(self, target: WireCluster, check: Check) -> None:
+        """Remove all of these maps. Nobody may be copying with them. See :meth:`begin` for ``check``, and its errors."""
         for name in self.names(target):
-            self._write(target, name, dict.fromkeys(self._shelf(name).keys(name)), unfenced)
+            self._write(target, name, dict.fromkeys(self._shelf(name).keys(name)), check)
 
     def _join(self, target: WireCluster, one: CopyRange, writer: _Writer, check: Check) -> None:
         """Join the newest pieces, until the next older one is larger than all of them together.

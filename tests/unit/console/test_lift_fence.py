@@ -23,7 +23,7 @@ from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord
 from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError, TryAgain
 from airflow_mirror.kafka.model import Acl
-from airflow_mirror.kafka.permit import unfenced
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.ledger_store import keep as keep_plan
@@ -85,9 +85,9 @@ class Target(MemoryState):
             raise self.away
         return super().read()
 
-    def write(self, values: Mapping[str, bytes | None]) -> None:
+    def write(self, values: Mapping[str, bytes | None], permit: Permit = unfenced) -> None:
         self.read()
-        super().write(values)
+        super().write(values, permit)
 
     def values(self) -> Values:
         self.read()

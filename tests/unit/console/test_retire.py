@@ -90,7 +90,8 @@ class Maps:
     def names(self, _: object) -> list[str]:
         return list(self._target.maps)
 
-    def remove_all(self, _: object) -> None:
+    def remove_all(self, _: object, permit: Permit) -> None:
+        permit()
         self._target.maps.clear()
 
 
@@ -397,7 +398,7 @@ def test_what_lifts_a_fence_that_goes_up_meanwhile_stays(
     }  # fmt: skip
     where, name = at[when]
     do = getattr(where, name)
-    monkeypatch.setattr(where, name, lambda *given: (do(*given), goes_up()))
+    monkeypatch.setattr(where, name, lambda *given, **named: (do(*given, **named), goes_up()))
     done = run(tmp_path, "--yes")
     if when == "behind the decisions":
         assert done == 0 and refused and not target.state.read()
@@ -443,3 +444,62 @@ def test_nothing_stays_of_a_fence_that_no_rule_of_can_come_late(target: Target, 
     fenced(target, LIFTED, kind="callable")
     assert run(tmp_path, "--yes") == 0
     assert not target.state.read() and not target.ledger.values()
+
+
+class Anew(Target):
+    """A target on which the mirror is retired by somebody else, and made anew, right before an effect."""
+
+    before = ""
+
+    def is_next(self, effect: str) -> None:
+        if effect == self.before:
+            self.before = ""
+            self.ledger.now_ms += 60_000
+            self.ledger.decide(lambda values: dict.fromkeys(values) or None)
+            ledger_store.keep(PLANNED, self.state, self.ledger)  # the same plan
+
+    def end_writing(self, mirror: str) -> None:
+        self.is_next("writing")
+        super().end_writing(mirror)
+
+    def forget_group_offsets(self, group: str, positions: Any, permit: Permit) -> None:
+        self.is_next("groups")
+        super().forget_group_offsets(group, positions, permit)
+
+    def delete_topics(self, names: Any, permit: Permit) -> None:
+        self.is_next("scratch")
+        permit()
+        self.log.append("delete scratch")
+
+    def topics(self, names: Any) -> Mapping[str, Any]:
+        return {n: TopicInfo(n, "x", 1, 1) for n in names if n.startswith("__")}
+
+
+@pytest.mark.parametrize("effect", ["topics", "writing", "maps", "groups", "scratch", "decisions", "state"])
+def test_retirement_that_slept_takes_nothing_of_a_mirror_that_was_made_anew(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, effect: str
+) -> None:  # fmt: skip
+    """Another retirement has ended it meanwhile, and it was planned again; as the same plan, even."""
+    target.__class__ = Anew
+    monkeypatch.setattr(core, "sync_configs", lambda *_, **__: SimpleNamespace(drift=()))
+    monkeypatch.setattr(core.Retirement, "_plans", [])
+    give_up, write = ownership.give_up, target.state.write
+
+    def on(name: str, do: Any) -> Any:
+        return lambda *given, **named: (target.is_next(name), do(*given, **named))[1]  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(ownership, "give_up", on("topics", give_up))
+    monkeypatch.setattr(Maps, "remove_all", on("maps", Maps.remove_all))
+    monkeypatch.setattr(core.Retirement, "_forget", on("decisions", core.Retirement._forget))
+    own(target, "m", "t")
+    ledger_store.keep(PLANNED, target.state, target.ledger)
+    monkeypatch.setattr(target.state, "write", on("state", write))
+    target.before = effect  # type: ignore[attr-defined]
+    assert run(tmp_path, "--yes") == 1 and "plan/m was decided since its retirement began" in capsys.readouterr().err
+    monkeypatch.setattr(target.state, "write", write)
+    assert ledger_store.last_hash(target.ledger.values(), "m") == PLANNED.hash
+    assert ledger_store.plan_in(target.state.read(), "m", PLANNED.hash) == PLANNED
+    at = ["topics", "writing", "maps", "groups", "scratch", "decisions", "state"].index(effect)
+    assert [bool(target.maps), target.positions["airflow-mirror:m:progress"] > 0, "delete scratch" not in target.log] == [
+        at <= n for n in (2, 3, 4)
+    ]

@@ -20,7 +20,7 @@ from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import FenceRecord, as_recorded
 from airflow_mirror.errors import CutoverTakenOver, LedgerMissing, TryAgain
 from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat
-from airflow_mirror.kafka.permit import unfenced
+from airflow_mirror.kafka.permit import Permit, unfenced
 from tests.builders import rule
 from tests.unit.cutover.builders import Acls, GivenSide, Topics, a_run, dir_of, go_up, ledger_of, open_behind, target_of
 from tests.unit.ledger.kinds import MORE, every
@@ -43,12 +43,12 @@ class Away(MemoryState):
             raise TryAgain("no broker answered")
         return self.there.read()
 
-    def write(self, values: Mapping[str, bytes | None]) -> None:
+    def write(self, values: Mapping[str, bytes | None], permit: Permit = unfenced) -> None:
         if self.world is not None:
             self.world.now += self.takes_s
         if self.is_away or self.is_leaderless:
             raise TryAgain("no broker answered")
-        self.there.write(values)
+        self.there.write(values, permit)
 
 
 def page(text: str) -> None:

@@ -13,7 +13,7 @@ from airflow_mirror.sync.write_permit import WritePermit
 from tests.explore.deviations import freeze, hang, kill, late, switch
 from tests.explore.scenario import Outcome
 from tests.explore.story import story
-from tests.explore.world import TPS
+from tests.explore.world import TOPICS, TPS
 
 if TYPE_CHECKING:
     import pytest
@@ -248,3 +248,18 @@ def test_cutover_that_wakes_when_its_mirror_is_retired_raises_no_fence() -> None
     """Its plan was gone from the target: its guard, and who lifts a fence, had nothing to lift it by."""
     outcome = sound(story("retired", ("A", "target: read the ledger", 1, freeze())))
     assert end_of(outcome, "A") == "PlanNotKept" and outcome.world.fences == []
+
+
+def test_retirement_that_wakes_when_its_mirror_was_made_anew_takes_nothing_of_it() -> None:
+    """It had looked at all that it removes, and the mirror was planned again: its plan was gone, or its topics."""
+    gone = "target: write state plan/flow"
+    for asleep in ("target: decide topic/orders, topic/payments", "target: decide plan/flow ended", gone):
+        outcome = sound(story("remade", ("RT", asleep, 1, freeze())))
+        assert end_of(outcome, "RT") == "TryAgain" and end_of(outcome, "P") == "planned"
+        assert {outcome.world.target.decided[f"topic/{t}"].get("released") for t in TOPICS} == {None}
+
+
+def test_plan_that_a_retirement_removes_before_it_is_decided_is_written_again() -> None:
+    removed = ("P", "target: decide plan/flow", 1, switch("RT"))
+    outcome = sound(story("remade", ("RT", "target: write state plan/flow", 1, switch("P")), removed))
+    assert end_of(outcome, "RT") == "retired" and end_of(outcome, "P") == "planned"

@@ -20,7 +20,7 @@ from airflow_mirror.jobs.runner import active
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupCommit, GroupInfo, GroupPosition, TopicInfo
-from airflow_mirror.kafka.permit import Permit
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger import records
 from airflow_mirror.ledger.decisions import Change, Values
 from airflow_mirror.plan import ledger_store, ownership
@@ -71,10 +71,10 @@ class State(MemoryState):
         super().__init__()
         self.effects = effects
 
-    def write(self, values: Mapping[str, bytes | None]) -> None:
+    def write(self, values: Mapping[str, bytes | None], permit: Permit = unfenced) -> None:
         if values:
             names = {key.rpartition("/")[0] if "/cut/" in key else key for key in values}
-            self.effects.do(f"write {sorted(names)[0]}", lambda: super(State, self).write(values))
+            self.effects.do(f"write {sorted(names)[0]}", lambda: super(State, self).write(values, permit))
 
 
 class Part(State):
@@ -86,9 +86,9 @@ class Part(State):
     def read(self) -> dict[str, bytes]:
         return {key: value for key, value in self.whole.read().items() if key.startswith(self.prefixes)}
 
-    def write(self, values: Mapping[str, bytes | None]) -> None:
+    def write(self, values: Mapping[str, bytes | None], permit: Permit = unfenced) -> None:
         assert all(key.startswith(self.prefixes) for key in values)
-        self.whole.write(values)
+        self.whole.write(values, permit)
 
 
 class Ledger(MemoryLedger):

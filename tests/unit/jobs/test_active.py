@@ -24,6 +24,7 @@ from airflow_mirror.jobs.runner.active import (
     begin,
 )
 from airflow_mirror.jobs.runner.state import FAILED, LOST, RUNNING, SUCCEEDED
+from airflow_mirror.kafka.permit import Permit, unfenced
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 
@@ -47,10 +48,10 @@ class Unreachable(MemoryState):
 
     writable = readable = True
 
-    def write(self, values: Mapping[str, bytes | None]) -> None:
+    def write(self, values: Mapping[str, bytes | None], permit: Permit = unfenced) -> None:
         if not self.writable:
             raise TryAgain("not enough replicas")
-        super().write(values)
+        super().write(values, permit)
 
     def read(self) -> dict[str, bytes]:
         if not self.readable:

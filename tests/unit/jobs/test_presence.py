@@ -21,6 +21,7 @@ from airflow_mirror.jobs.runner import active
 from airflow_mirror.jobs.runner.active import ActiveTail, Watch, active_tail, ask_to_stop, ended
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wish, wish
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.kinds import whole
 from airflow_mirror.ledger.records import TOPIC
 from airflow_mirror.mirror import Mirror
@@ -41,10 +42,10 @@ class State(MemoryState):
         self.reads += 1
         return super().read()
 
-    def write(self, values: Mapping[str, bytes | None]) -> None:
+    def write(self, values: Mapping[str, bytes | None], permit: Permit = unfenced) -> None:
         if self.away:
             raise TryAgain("too few replicas are in sync")
-        super().write(values)
+        super().write(values, permit)
 
 
 class Target:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.deciding import catch_up, decide
 from airflow_mirror.ledger.decisions import Change, Values
 from airflow_mirror.ledger.fold import Fold
@@ -79,7 +80,8 @@ class MemoryState:
     def read(self) -> dict[str, bytes]:
         return dict(self._values)
 
-    def write(self, values: Mapping[str, bytes | None]) -> None:
+    def write(self, values: Mapping[str, bytes | None], permit: Permit = unfenced) -> None:
+        permit()
         for key, value in values.items():
             if self._written == self.fails_at:
                 raise KeyboardInterrupt

@@ -115,6 +115,24 @@ def test_value_that_was_given_up_never_comes_last(cluster: DrivenCluster, wire: 
     assert len(rule.hits) > 0 and state.read() == {"a": b"2", "b": b"3"}
 
 
+@pytest.mark.parametrize("asked", [1, 2, 3, 4])
+def test_value_that_is_not_permitted_is_never_written(cluster: DrivenCluster, wire: WireCluster, asked: int) -> None:
+    """Not by a later call, either. It is asked before each try, and right before the bytes of each batch."""
+    cluster.create(STATE, config=topic_config({"message.timestamp.type": "LogAppendTime"}))
+    state, left = state_on(cluster, wire), iter(range(asked - 1))
+
+    def permit() -> None:
+        if next(left, None) is None:
+            raise TryAgain("something else was decided")
+
+    large = b"x" * (MOST_BYTES - 10)  # a batch of its own
+    with pytest.raises(TryAgain, match="something else"):
+        state.write({"a": large, "b": large}, permit)
+    assert keys(cluster) == ["a"] * (asked > 2)
+    state.write({"c": b"1"})
+    assert keys(cluster) == ["a"] * (asked > 2) + ["c"]
+
+
 def test_a_producer_that_was_forgotten_begins_anew(cluster: DrivenCluster, wire: WireCluster) -> None:
     state = state_on(cluster, wire)
     state.write({"a": b"1"})

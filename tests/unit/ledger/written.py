@@ -38,6 +38,7 @@ from airflow_mirror.jobs.runner import reports
 from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, JobId, Watch, ask_to_stop, begin
 from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import LOOK, WISH_LOOK
 from airflow_mirror.plan import ledger_store, mm2_topics, ownership
@@ -271,9 +272,9 @@ class Noted(MemoryState):
         super().__init__()
         self.written: list[tuple[str, bytes | None]] = []
 
-    def write(self, values: Any) -> None:
+    def write(self, values: Any, permit: Permit = unfenced) -> None:
         self.written += values.items()
-        super().write(values)
+        super().write(values, permit)
 
 
 def shown(value: bytes) -> dict[str, str]:

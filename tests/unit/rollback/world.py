@@ -58,9 +58,9 @@ class Changes:
 class State(MemoryState):
     changes: Changes
 
-    def write(self, values: Mapping[str, bytes | None]) -> None:
+    def write(self, values: Mapping[str, bytes | None], permit: Permit = unfenced) -> None:
         self.changes.one()
-        super().write(values)
+        super().write(values, permit)
 
 
 class Ledger(MemoryLedger):

@@ -11,6 +11,7 @@ import pytest
 
 from airflow_mirror.errors import BrokerError, ClusterUnreachable, InputError, LeaseLost, LedgerMissing, MissingRight
 from airflow_mirror.kafka.model import TopicInfo
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger import state
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan
@@ -131,7 +132,7 @@ class World:
                 return super().append(value)
 
         class State(MemoryState):
-            def write(self, values: Any) -> None:
+            def write(self, values: Any, permit: Permit = unfenced) -> None:
                 world.did("write")
                 world.plans.write(values)
 
