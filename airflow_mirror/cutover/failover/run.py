@@ -7,7 +7,8 @@ The order makes every beginning of it safe, and the next call, of whatever proce
 2. The cut is noted: where the copy ended. Afterwards applications write, and nobody could tell any more.
 3. One decision: direction, no tail, topics in production. Until here nothing was promised, from here on nothing is
    taken back. Whoever takes the lease later reads the decisions after that, and ends. So the lease is looked at once
-   more: somebody who took it before the decision has ended a few seconds later.
+   more: somebody who took it before the decision has ended a few seconds later. Who completes another call's decision
+   waits that long in any case: that call may have died in its wait.
 4. What makes the target usable: group positions inside its log, settings off hold, rules of writers. Each step is noted
    when it is done; one that died in between is done again, and finds less to do.
 """
@@ -17,12 +18,13 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from airflow_mirror.copy.writer.lease import HANDOVER_S, LeaseToken
 from airflow_mirror.cutover.attempt import Log
 from airflow_mirror.cutover.failover import check as checks
 from airflow_mirror.cutover.failover.decision import promote, require_no_cutover
@@ -114,8 +116,9 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
     # Nothing is decided: everything anew, whatever a call that died has left. It left a stopped tail, a lease, a note
     # at most.
     if decided is None:
-        decided = _decide(on, plan, before, force, log)
+        decided, held = _decide(on, plan, before, force, log)
     else:
+        held = None
         log.info("the failover of %s is decided; what it lacks is completed", decided.at)
         # More topics than a record holds: the one that died had opened the first of them, and no job may write to any.
         decided = promote(ledger, plan, target_ids(plan, target), decided, decided)
@@ -141,7 +144,7 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
     # In this order: nobody writes beside applications; then groups, which they start from; settings and rights after
     # that.
     steps: dict[str, Callable[[Side, Plan], list[str]]] = {
-        "writing": _end_writing,
+        "writing": partial(_end_writing, held=held),
         "groups": partial(_groups, permit=permit),
         "settings": partial(_settings, permit=permit),
         "grants": partial(_grants, permit=permit),
@@ -162,7 +165,8 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
     return report
 
 
-def _decide(on: Side, plan: Plan, before: Direction | None, force: bool, log: Log) -> Direction:
+def _decide(on: Side, plan: Plan, before: Direction | None, force: bool, log: Log) -> tuple[Direction, LeaseToken]:
+    """Return what is decided, and the lease that this call had when it decided."""
     name = plan.mirror.name
     # Up to half a minute of listening. What it saw is pinned below, because a tail may begin in the meantime.
     found = checks.check(on, name)
@@ -204,14 +208,24 @@ def _decide(on: Side, plan: Plan, before: Direction | None, force: bool, log: Lo
     # Frozen before this for however long: direction, tail and fence are compared where the record is appended. A job
     # that has taken the lease by then reads the decision when it has it, and ends; what it wrote until then is beyond
     # the noted cut.
-    return promote(on.ledger, plan, target_ids(plan, on.admin), wanted, before, looked_at, force=force)
+    return promote(on.ledger, plan, target_ids(plan, on.admin), wanted, before, looked_at, force=force), held
 
 
-def _end_writing(on: Side, plan: Plan) -> list[str]:
-    """Take the lease once more if somebody holds it: a job that was not told of the decision in time."""
+def _end_writing(on: Side, plan: Plan, *, held: LeaseToken | None) -> list[str]:
+    """Take the lease once more if somebody holds it: a job that was not told of the decision in time.
+
+    :param held: the lease that this call has taken, and waited for, before the decision; None: it was decided before.
+    """
+    with suppress(LeaseLost):
+        if held is not None:
+            on.confirm_lease(held)
+            return []
     if on.is_writing_ended(plan.mirror.name):
+        # The mark says that somebody took it to end writing, not that they have waited: that call may have died in its
+        # wait, and a task that nobody can hear writes for so long.
+        on.clock.sleep(HANDOVER_S)
         return []
-    # A bulk copy that looked before the decision, and took the lease behind it. Dies in the wait: done again.
+    # A bulk copy that looked before the decision, and took the lease behind it. Dies in the wait: see above.
     on.end_writing(plan.mirror.name)
     return ["a job had taken the writer lease; it was taken from it"]
 

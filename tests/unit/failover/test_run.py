@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.copy.writer.lease import HANDOVER_S
 from airflow_mirror.cutover.decision import Pin, fence_state, open_behind
 from airflow_mirror.cutover.failover import check, decision, run
 from airflow_mirror.cutover.failover.record import STEPS, Cut, Record
@@ -206,23 +207,44 @@ def test_a_job_that_takes_the_lease_before_the_decision_ends_it(world: World) ->
     assert not world.outcome()["direction"] and world.outcome()["open"] == set()
 
 
-def test_a_job_that_takes_the_lease_right_before_the_decision_loses_it(world: World) -> None:
-    decide = world.ledger
+def taken_right_before_the_decision(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    promote, jobs = decision.promote, iter(["bulk"])
 
-    def late() -> object:
-        world.lease.holder = "bulk"
-        return decide()
+    def late(*given: Any, **more: Any) -> Direction:
+        if job := next(jobs, ""):
+            vars(world.lease).update(holder=job, epoch=world.lease.epoch + 2)
+        return promote(*given, **more)
 
-    world.lease.on_confirm = late
+    monkeypatch.setattr(run, "promote", late)
+
+
+def test_a_job_that_takes_the_lease_right_before_the_decision_loses_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    taken_right_before_the_decision(world, monkeypatch)
     report = world.fail_over()
     assert report.steps["writing"]["count"] == 1 and world.outcome()["holder"] == ""
+
+
+def test_who_goes_on_with_a_call_that_died_in_its_wait_waits_for_all_of_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lease said that writing was ended, and a task of the job that had it could write for six seconds more."""
+    taken_right_before_the_decision(world, monkeypatch)
+    assert world.dies(4, after=True) and world.effects.log[3:] == ["decide", "take the lease"]
+    assert world.outcome()["direction"] and world.lease.holder == ""
+    world.waits.clear()
+    world.effects.log.clear()
+    world.fail_over()
+    assert world.waits == [("", HANDOVER_S)], "before anything else"
+    assert world.outcome()["at"]["g"][A0].offset == 50
 
 
 def test_failover_that_thaws_behind_another_direction_changes_nothing_more(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was frozen behind its decision; the way back was armed since, or taken."""
-    monkeypatch.setattr(run, "_end_writing", lambda on, _: [] if on.ledger.decide(anew) else [])
+    monkeypatch.setattr(run, "_end_writing", lambda on, _, **__: [] if on.ledger.decide(anew) else [])
 
     def anew(values: Any) -> Any:
         decided = direction(values, "m")

@@ -198,7 +198,7 @@ class TargetSide(Side):
     log: Any = None  # type: ignore[assignment]
 
     def __init__(self, world: World) -> None:
-        clock = SimpleNamespace(time=time.time, monotonic=time.monotonic, sleep=lambda _: None)
+        clock = SimpleNamespace(time=time.time, monotonic=time.monotonic, sleep=world.wait)
         super().__init__(world.target, clock)  # type: ignore[arg-type]
         self.ledger, self._world = world.ledger(), world  # type: ignore[misc]
 
@@ -225,6 +225,7 @@ class World:
         self.seen: SourceEnds | None = None
         self.now_ms = 1_000_000
         self.heard = RUNNING
+        self.waits: list[tuple[str, float]] = []
         ledger = self.ledger()
         ledger_store.keep(plan, Part(self.state, (records.PLAN.below("m"),)), ledger)
         ownership.claim(ledger, plan, self.target)  # type: ignore[arg-type]
@@ -255,6 +256,10 @@ class World:
         )  # fmt: skip
         self.ledger().decide(lambda _: {"fence/m": {"v": 1, **asdict(one)}})
         self.effects.log.clear()
+
+    def wait(self, seconds: float) -> None:
+        """Note for how long somebody waits, and behind which effect; it takes no time."""
+        self.waits.append(((self.effects.log or [""])[-1].partition("/")[0], seconds))
 
     def ledger(self) -> Ledger:
         return Ledger(self.records, self.effects)
