@@ -15,12 +15,13 @@ from airflow_mirror.console.command import command
 from airflow_mirror.console.steps import add_steps
 from airflow_mirror.errors import InputError
 from airflow_mirror.extras.adopt import file, groups
-from airflow_mirror.extras.adopt.examine import Adoption, Limits, examine
+from airflow_mirror.extras.adopt.examine import Adoption, Limits, examine, require_stopped
 from airflow_mirror.extras.adopt.mirrormaker import Flow
 from airflow_mirror.extras.adopt.report import lines, to_dict
 from airflow_mirror.extras.adopt.take import refused, take
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import recently
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.standing import still_ours
@@ -113,7 +114,7 @@ def _run(arguments: argparse.Namespace) -> int:
             watch_s=arguments.watch, timed=False if arguments.ignore_timestamps else None,
             ignored_groups=arguments.ignore_group,
         )  # fmt: skip
-        if arguments.yes and found.topics and not found.refusals:
+        if arguments.yes and not found.refusals:
             take(found, source, target, end_writing=arguments.end_writing)
         corrected = None
         if not found.refusals:
@@ -156,12 +157,19 @@ def _groups(
     """Correct the groups, by the maps that were just made, and by those that were stored before."""
     new = groups.through({one.source: one.through for one in found.matches if one.through is not None})
     topics = {t.source_topic for t in found.topics}
+    ours = still_ours(Ledger(admins[1]), found.plan, admins[1])
+    # It sets groups as well, and would go on with what these have not read.
+    stopped = recently(lambda: require_stopped(found.again(True), "Of groups nothing more was changed"))
+
+    def permit() -> None:
+        ours()
+        stopped()
+
     with OffsetMaps(found.plan, *configs) as maps:
         return groups.correct(
             mirror, *admins, [*found.topics, *found.done],
             lambda tp, offset: new(tp, offset) if tp.topic in topics else maps.to_target(tp, offset),
-            still_ours(Ledger(admins[1]), found.plan, admins[1]),
-            allow_rewind=arguments.allow_rewind, commit=arguments.yes,
+            permit, allow_rewind=arguments.allow_rewind, commit=arguments.yes,
         )  # fmt: skip
 
 

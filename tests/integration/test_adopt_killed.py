@@ -13,6 +13,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.plan.ledger_store import last_hash
 from airflow_mirror.plan.ownership import owned_topics
 from airflow_mirror.sync.maps import MapSource
 from airflow_mirror.verify.partition import compare_partitions
@@ -64,6 +65,7 @@ def test_killed_at_an_effect_the_same_command_completes_it(
         assert again["done"] and not again["refusals"]
         assert again["adopted_before"] == ([there] if decided else [])
         assert owned_topics(Ledger(target))[there].mirror == name
+        assert last_hash(Ledger(target).values(), name)
         assert target.group_offsets(group)[on_target].offset == 220
 
     copy(

@@ -15,7 +15,7 @@ from airflow_mirror.extras.adopt import mirrormaker
 from airflow_mirror.extras.adopt.matching import Match, match
 from airflow_mirror.extras.adopt.mirrormaker import Flow
 from airflow_mirror.extras.adopt.reading import bounds_of, read_log
-from airflow_mirror.extras.adopt.stopped import Seen, look, records_of
+from airflow_mirror.extras.adopt.stopped import Again, Seen, look, records_of
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
@@ -68,6 +68,8 @@ class Adoption:
     :param topics: those that are to be taken over. :param done: those that were taken over before.
     :param replicated: the last source offset that MirrorMaker 2 says it has replicated, by source partition.
     :param refusals: why it can't be done; empty if it can.
+    :param is_kept: the mirror's last plan has what was taken over before; a run that was killed may have left it without.
+    :param again: looks at once whether MirrorMaker 2 has come back, see :func:`.stopped.look`: matching takes hours.
     """
 
     plan: Plan
@@ -78,6 +80,8 @@ class Adoption:
     replicated: Mapping[TopicPartition, int] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()
     seconds: float = 0.0
+    is_kept: bool = True
+    again: Again = lambda _: []
 
     def resent(self, one: Match) -> str:
         """Return what MirrorMaker 2's own offset says of a partition, for people; "" if it says nothing."""
@@ -106,10 +110,10 @@ def examine(
     :raises TopicsOwned, MirrorCutOver, LedgerMissing, LedgerLost: the ledger does not allow it.
     """
     began = time.monotonic()
-    plan, topics, done = _planned(mirror, source, target)
+    plan, topics, done, is_kept = _planned(mirror, source, target)
     pairs = _pairs(topics, target)
-    seen = tuple(look(flow, source, target, pairs, watch_s, [*ignored_groups]))
-    _require_stopped(seen)
+    seen, again = look(flow, source, target, pairs, watch_s, [*ignored_groups])
+    require_stopped(seen)
     cleaned = _cleaned(topics, target)
     stamped = {t for t, c in target.topic_configs([t.target_topic for t in topics]).items() if _is_stamped(c)}
     matches = []
@@ -122,9 +126,9 @@ def examine(
     if flow.offsets in target.topics([flow.offsets]):
         replicated = mirrormaker.replicated(records_of(target, flow.offsets), flow.source)
     return Adoption(
-        plan=plan, topics=topics, done=done, seen=seen, matches=tuple(matches), replicated=replicated,
+        plan=plan, topics=topics, done=done, seen=tuple(seen), matches=tuple(matches), replicated=replicated,
         refusals=tuple(reason for one in matches for reason in limits.refusals(one)),
-        seconds=time.monotonic() - began,
+        seconds=time.monotonic() - began, is_kept=is_kept, again=again,
     )  # fmt: skip
 
 
@@ -135,19 +139,20 @@ def require_still(target: ClusterAdmin, matches: Iterable[Match]) -> None:
     """
     meant = {one.target: one.target_end for one in matches}
     moved = {tp: end for tp, end in target.wire.log_ends(meant).items() if end != meant[tp]}
-    _require_stopped([Seen(f"{tp} ended at {meant[tp]} and ends at {end} now", alive=True) for tp, end in moved.items()])
+    require_stopped([Seen(f"{tp} ended at {meant[tp]} and ends at {end} now", alive=True) for tp, end in moved.items()])
 
 
-def _require_stopped(seen: Iterable[Seen]) -> None:
+def require_stopped(seen: Iterable[Seen], so_far: str = "Nothing was changed") -> None:
+    """Return if nothing that was seen says that MirrorMaker 2 lives. :raises InputError: something does."""
     if signs := [one.what for one in seen if one.alive]:
-        what = "MirrorMaker 2 may still copy, and what it copied would be on the target twice. Nothing was changed"
-        raise InputError(what, signs, "Stop it everywhere, wait for its sessions to end, try again.")
+        what = "MirrorMaker 2 may still copy, and what it copied would be on the target twice"
+        raise InputError(f"{what}. {so_far}", signs, "Stop it everywhere, wait for its sessions to end, try again.")
 
 
 def _planned(
     mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin
-) -> tuple[Plan, tuple[TopicPlan, ...], tuple[TopicPlan, ...]]:
-    """Return the plan, the topics that are to be taken over, and those that the mirror has taken over before."""
+) -> tuple[Plan, tuple[TopicPlan, ...], tuple[TopicPlan, ...], bool]:
+    """Return the plan, the topics to be taken over, those that were before, and whether the last plan has these."""
     _require_mappable(mirror)
     filled = _filled(mirror, source, target)
     if not filled:
@@ -163,7 +168,8 @@ def _planned(
     begun = {name for name, _ in _begun(mirror, target)}
     topics = tuple(t for t in plan.topics if t.target_topic in filled)
     done = tuple(t for t in topics if t.target_topic in ours and t.target_topic in begun)
-    return plan, tuple(t for t in topics if t not in done), done
+    planned = {t.target_topic for t in last.topics} if last else set()
+    return plan, tuple(t for t in topics if t not in done), done, planned >= {t.target_topic for t in done}
 
 
 def _require_mappable(mirror: Mirror) -> None:

@@ -12,7 +12,7 @@ What it *says* about itself proves nothing: a task that was killed is RUNNING in
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from airflow_mirror.common.partition import TopicPartition
@@ -27,6 +27,7 @@ from airflow_mirror.wire.records import Record
 _CONNECT = "connect"  # protocol type of the groups of workers
 _NAMED = 3
 Ends = Mapping[TopicPartition, int]
+Again = Callable[[bool], "list[Seen]"]
 
 
 class Seen(NamedTuple):
@@ -42,11 +43,13 @@ class Seen(NamedTuple):
 def look(
     flow: Flow, source: ClusterAdmin, target: ClusterAdmin, pairs: Mapping[TopicPartition, TopicPartition],
     watch_s: float, ignored_groups: Collection[str] = (),
-) -> list[Seen]:  # fmt: skip
+) -> tuple[list[Seen], Again]:  # fmt: skip
     """Look at everything that tells whether MirrorMaker 2 lives; takes ``watch_s``.
 
     :param pairs: source partition -> target partition that it fills.
     :param ignored_groups: groups of Connect workers that run something else.
+    :return: what was seen; and what looks again, at once, at what has happened since this watch began. That takes whether
+        the target topics are the mirror's by now, so that its own jobs may write to them.
     :raises InputError: nothing of this flow is on the target, so that nothing could be seen.
     """
     own = [name for name in flow.on_target if name in target.topics(flow.on_target)]
@@ -60,12 +63,17 @@ def look(
         )
     watched = _Watched.of(flow, source, target, own, pairs)
     time.sleep(watch_s)
-    found = [*_workers(groups, target, flow, ignored_groups), *watched.moved(watch_s), *_open(target, pairs.values())]
+
+    def again(are_ours: bool = False) -> list[Seen]:
+        found = [*_workers(target.groups(every=True), target, flow, ignored_groups), *watched.moved(are_ours)]
+        return found if are_ours else [*found, *_open(target, pairs.values())]
+
+    found = again()
     if flow.status in own:
         states = mirrormaker.states(records_of(target, flow.status))
         shown = ", ".join(f"{name} {state}" for name, state in sorted(states.items())[:_NAMED])
         found.append(Seen(f"{flow.status} (proves nothing): {shown or 'nothing'}"))
-    return found
+    return found, again
 
 
 def records_of(cluster: ClusterAdmin, topic: str, since: Ends | None = None) -> Iterator[Record]:
@@ -84,6 +92,7 @@ class _Watched:
         logs: Mapping[str, Ends],
     ) -> None:  # fmt: skip
         self._flow, self._clusters, self._own, self._beats, self._logs = flow, clusters, own, beats, logs
+        self._began = time.monotonic()
 
     @classmethod
     def of(
@@ -100,11 +109,13 @@ class _Watched:
         beats = target.wire.log_ends(_partitions(target, [HEARTBEATS]))
         return cls(flow, (source, target), own, beats, logs)
 
-    def moved(self, watch_s: float) -> Iterator[Seen]:
-        """Yield what became of each kind of log meanwhile."""
+    def moved(self, are_ours: bool) -> Iterator[Seen]:
+        """Yield what became of each kind of log meanwhile; not of the target topics if they are the mirror's by now."""
         source, target = self._clusters
-        taken = 0
+        taken, watch_s = 0, round(time.monotonic() - self._began, 1)
         for what, before in self._logs.items():
+            if are_ours and what == "target topics":
+                continue
             cluster = target if "target" in what else source
             grown = _grown(before, cluster.wire.log_ends(before))
             if what == "source topics":
@@ -114,7 +125,7 @@ class _Watched:
                 yield Seen(f"{what} grew within {watch_s:g} s: {named}", alive=True)
             elif before:
                 yield Seen(f"{what}: none of {len(before)} partitions grew within {watch_s:g} s")
-        if taken:
+        if taken and not are_ours:
             yield Seen(f"source topics took {taken:,} offsets meanwhile, and none came to the target")
         if self._beats:
             beats = mirrormaker.beats_of(records_of(target, HEARTBEATS, self._beats), self._flow.source)
