@@ -21,6 +21,8 @@ from airflow_mirror.cutover.lifting import directory_of
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.report import DONE
 from airflow_mirror.cutover.report_store import ReportStore
+from airflow_mirror.cutover.rollback.arm import armed
+from airflow_mirror.cutover.rollback.reverse import reverse_name
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.jobs.decommission import Step, not_over
 from airflow_mirror.jobs.retire import Retirement
@@ -29,7 +31,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger, Values
 from airflow_mirror.ledger.records import CONFIGS, CUT, REPORT, SIGN
 from airflow_mirror.ledger.state import state_of
-from airflow_mirror.plan.direction import FAILOVER, direction
+from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 
 _TEXT = """\
 Remove what a mirror that is over has left on its target: settings on hold get the source's last values, topics are given
@@ -82,8 +84,9 @@ def _run(arguments: argparse.Namespace) -> None:
         retirement.require_over(Watch(state_of(target, SIGN.below(name))), may_be_held=arguments.end_writing)
         _require_failed_over(name, target, values)
         fence = fence_state(values, name)
-        steps, keep, left = _fence(arguments, target, fence)
-        left += retirement.left()
+        way_back = armed(name, values)
+        steps, keep, left = _fence(arguments, target, fence, way_back)
+        left += [*_left_of(way_back, name), *retirement.left()]
         as_seen = partial(require_as_seen, name, fence if keep and keep["run"] else None)
         found = walk(arguments, chain(steps, retirement.steps(keep, as_seen)))
     _tell(arguments, found, [*left, *_BY_ITSELF])
@@ -127,12 +130,23 @@ def _require_failed_over(mirror: str, target: ClusterAdmin, values: Values) -> N
         raise not_over(mirror, cause, "Complete it first: the same 'airflow-mirror failover --yes' again.")
 
 
+def _left_of(way_back: Direction | None, mirror: str) -> list[str]:
+    """Return what an armed way back has left on the old source, where this retirement changes nothing."""
+    if way_back is None:
+        return []
+    back = reverse_name(mirror)
+    return [
+        f"mirror {back!r}, which copied back: 'airflow-mirror retire --target SOURCE --mirror {back}' removes its rest"
+    ]
+
+
 def _fence(
-    arguments: argparse.Namespace, target: ClusterAdmin, fence: FenceState | None
+    arguments: argparse.Namespace, target: ClusterAdmin, fence: FenceState | None, way_back: Direction | None
 ) -> tuple[list[Step], dict[str, str] | None, list[str]]:  # fmt: skip
     """Return the step that lifts the mirror's fence; or what names it, as it stays, and that for people.
 
-    :raises InputError: a cutover was killed, and its fence is up; or it has opened the target, and has not ended.
+    :raises InputError: a cutover was killed, and its fence is up; or it has opened the target, and has not ended;
+        or its way back is armed, and nobody has said that it ends.
     """
     name = arguments.mirror
     if fence is None:
@@ -153,6 +167,11 @@ def _fence(
         raise not_over(name, cause, "Run it again: it goes on from there. Where it can't, 'airflow-mirror lift-fence'.")
     if arguments.source is not None:
         return [Step("fence", [f"of cutover {fence.run}"], partial(lift, arguments, target, fence))], by_record, named_by
+    # Only this ledger says that the target is the primary, and which plan copies back: without that nobody could go back,
+    # nor arm it again, and its tail would copy on.
+    if way_back is not None and way_back.attempt == fence.run:
+        cause = f"its way back was armed at {way_back.at}: mirror {reverse_name(name)!r} copies to the old source"
+        raise not_over(name, cause, "Go back ('airflow-mirror rollback'), or end it: --source lifts the fence as well.")
     stays = f"the fence of cutover {fence.run}, kept on purpose, its plan and its report: --source lifts it"
     return [], {"run": fence.run, "plan": fence.plan}, [stays]
 

@@ -133,7 +133,7 @@ def arm(
     # Both ledgers, since one of the clusters may have been lost, failed over and returned: only the higher generation
     # is right.
     noted = Ledger(source).peek()
-    require_not_older(decided, direction(noted, reverse_name(name)), name)
+    require_not_older(decided, direction(noted, reverse_name(name)), name, plan.target_cluster_id)
     if report is None or report.fence is None or report.outcome != DONE:
         raise NoWayBack(name, [f"cutover {run!r} has not finished"])
     # A call before has decided, and perhaps died behind that: nothing is chosen anew, only completed.
@@ -208,15 +208,16 @@ def armed(mirror: str, values: Values) -> Direction | None:
     return found if found is not None and found.by == BY else None
 
 
-def require_not_older(here: Direction | None, there: Direction | None, mirror: str) -> None:
+def require_not_older(here: Direction | None, there: Direction | None, mirror: str, target: str) -> None:
     """Return unless the other cluster was decided to be the primary since, or nobody knows which one is.
 
     :param here: on the cutover's target. :param there: on its source, about the reverse mirror.
+    :param target: id of the cluster that the cutover has opened. A mirror that was retired has left no direction there.
     :raises NoWayBack: of two generations the higher one is right.
     """
     if there is None or (here is not None and here.generation > there.generation):
         return
-    if here is not None and here.primary == there.primary:
+    if (target if here is None else here.primary) == there.primary:
         return
     same = "as well: a person has to pick" if here is not None and here.generation == there.generation else "since"
     raise NoWayBack(mirror, [f"cluster {there.primary} was decided to be the primary at {there.at} {same}"])

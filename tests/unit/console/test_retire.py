@@ -503,3 +503,26 @@ def test_retirement_that_slept_takes_nothing_of_a_mirror_that_was_made_anew(
     assert [bool(target.maps), target.positions["airflow-mirror:m:progress"] > 0, "delete scratch" not in target.log] == [
         at <= n for n in (2, 3, 4)
     ]
+
+
+@pytest.mark.parametrize("source", [False, True])
+def test_armed_way_back_keeps_the_mirror_until_somebody_ends_it(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, source: bool
+) -> None:
+    """What says which plan copies back was removed, without a word: it could be neither taken nor armed again."""
+    fenced(target, OPENED)
+    one = Direction(generation=1, primary="B", by="cutover", attempt="monday", plan="h", at="noon")
+    target.ledger.decide(lambda _: turn("m", one))
+    before = dict(target.ledger.values()), target.state.read()
+    if not source:
+        assert run(tmp_path, "--yes") == 2
+        said = capsys.readouterr().err
+        assert "its way back was armed at noon: mirror 'm-reverse' copies to the old source. Nothing was changed" in said
+        assert (target.ledger.values(), target.state.read()) == before and target.log == [] and target.maps
+        return
+    monkeypatch.setattr(
+        retire, "lift", lambda _, there, fence: note_copy(there.ledger, "m", replace(fence, phase=CLOSED))
+    )
+    assert run(tmp_path, "--source", "src", "--yes") == 0
+    assert "'airflow-mirror retire --target SOURCE --mirror m-reverse' removes its rest" in capsys.readouterr().out
+    assert set(target.ledger.values()) == {"fence/m"}

@@ -335,17 +335,27 @@ def one(generation: int, primary: str, attempt: str = "tuesday") -> Direction:
 
 
 def test_higher_generation_wins_and_equal_ones_need_a_person(world: World) -> None:
-    require_not_older(None, None, "flow")
-    require_not_older(one(3, "new"), one(2, "old"), "flow")
+    require_not_older(None, None, "flow", "new")
+    require_not_older(one(3, "new"), one(2, "old"), "flow", "new")
+    require_not_older(None, one(2, "new"), "flow", "new")
     with pytest.raises(NoWayBack, match="cluster old was decided to be the primary at noon since"):
-        require_not_older(one(1, "new"), one(2, "old"), "flow")
+        require_not_older(one(1, "new"), one(2, "old"), "flow", "new")
     with pytest.raises(NoWayBack, match="a person has to pick"):
-        require_not_older(one(2, "new"), one(2, "old"), "flow")
+        require_not_older(one(2, "new"), one(2, "old"), "flow", "new")
     world.arm()
     world.old.ledger.decide(lambda _: turn("flow-reverse", one(2, "old")))
     with pytest.raises(NoWayBack, match="decided to be the primary"):
         world.arm()
     assert direction(world.new.ledger.values(), "flow") is not None
+
+
+def test_mirror_that_was_retired_and_cut_over_again_has_a_way_back(world: World) -> None:
+    """What the first way back has noted on the old source says the same: the target is the primary."""
+    first = world.arm().direction
+    assert first is not None
+    world.new.ledger.decide(lambda _: {"direction/flow": None})
+    again = world.arm().direction
+    assert again is not None and (again.by, again.generation) == ("cutover", 2)
 
 
 def test_old_source_knows_the_generation_without_the_target(world: World) -> None:
