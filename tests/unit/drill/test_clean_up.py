@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import BrokerError, ClusterUnreachable
@@ -12,6 +15,7 @@ from airflow_mirror.extras.drill.clean_up import clean_up
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import TopicInfo
 
+delete_group = module._delete_group  # which a fixture replaces
 BOTH = [ClientConfig({"bootstrap.servers": f"{role}:1"}, role) for role in ("source", "target")]
 
 
@@ -40,6 +44,41 @@ def test_group_whose_coordinator_is_being_elected_is_waited_for(
     monkeypatch.setattr(module, "_delete_group", delete)
     assert clean_up(BOTH, "t", "g") == []
     assert deleted == ["source group", "source topic ['t']", "target group", "target topic ['t']"]
+
+
+class Answers:
+    """An admin client whose broker answers a deletion with these errors, one after the other, and then does it."""
+
+    def __init__(self, *errors: int) -> None:
+        self.errors, self.deleted = [*errors], list[str]()
+
+    def delete_consumer_groups(self, groups: list[str], **_: object) -> dict[str, Future[None]]:
+        answer = Future[None]()
+        if self.errors:
+            answer.set_exception(KafkaException(KafkaError(self.errors.pop(0))))
+        else:
+            self.deleted += groups
+            answer.set_result(None)
+        return dict.fromkeys(groups, answer)
+
+
+@pytest.mark.parametrize("refusals", [2, 999])
+def test_group_without_a_coordinator_is_not_taken_for_deleted(
+    deleted: list[str], monkeypatch: pytest.MonkeyPatch, refusals: int
+) -> None:
+    """It is deleted once there is one, or said to be left."""
+    client = Answers(*[KafkaError.COORDINATOR_NOT_AVAILABLE] * refusals)
+    monkeypatch.setattr(module, "_delete_group", delete_group)
+    monkeypatch.setattr("confluent_kafka.admin.AdminClient", lambda _: client)
+    left = clean_up(BOTH[:1], "t", "g", timeout_s=0.2)
+    assert client.deleted == (["g"] if refusals == 2 else []) and deleted == ["source topic ['t']"]
+    assert len(left) == (refusals > 2)
+    assert all("delete group 'g'" in line and "COORDINATOR_NOT_AVAILABLE" in line for line in left)
+
+
+def test_group_that_is_not_there_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("confluent_kafka.admin.AdminClient", lambda _: Answers(KafkaError.GROUP_ID_NOT_FOUND))
+    delete_group(BOTH[0], "g")
 
 
 @pytest.mark.parametrize("error", [ClusterUnreachable("source", "source:1", "it is gone"), TimeoutError("30 s")])
