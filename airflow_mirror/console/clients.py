@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,16 @@ from airflow_mirror.console.clusters import add_source, add_target, planned_sour
 from airflow_mirror.console.command import add_json, add_mirror, command
 from airflow_mirror.console.request import last_plan, require_planned
 from airflow_mirror.cutover.report_store import newest_reports, reports_of
-from airflow_mirror.extras.clients.inventory import UNTOLD, Inventory, look, opened_at
+from airflow_mirror.extras.clients.commits import AT, Commits
+from airflow_mirror.extras.clients.inventory import Inventory, Reader, look, opened_at
 from airflow_mirror.extras.clients.versions import told
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.wording import duration, listed, some
 
 _TEXT = """\
-List who reads and writes the topics of a mirror's last plan on the source: groups with their members, and the producers
-that partition leaders remember. Once a cutover has opened the target, each is ticked off that was seen there since; who
-has not come, or is still on the source, is named. Only reads.
+List who reads and writes the topics of a mirror's last plan on the source, by wave: groups with their members and last
+commit, and the producers that partition leaders remember, with their last record. Once a cutover has opened the target,
+each is ticked off that was seen there since; who has not come, or is still on the source, is named. Only reads.
 
 Exit status: 0 nobody is waited for; 1 somebody is, or could not be seen; 2 wrong input.
 
@@ -56,6 +58,7 @@ def _run(arguments: argparse.Namespace) -> int:
     plan = last_plan(arguments)
     old = sorted({line for file in arguments.broker_file for line in told(file)})
     before: list[str] | None = None
+    commits = Commits()
     with (
         target_of(arguments) as target,
         ClusterAdmin(planned_source(arguments, plan.mirror)) as source,
@@ -63,7 +66,7 @@ def _run(arguments: argparse.Namespace) -> int:
         require_planned(plan, source, target)
         while True:
             reports = newest_reports(reports_of(target, plan.mirror.name).read(), plan.mirror.name)
-            found = look(plan, source, target, max(reports, key=opened_at, default=None))
+            found = look(plan, source, target, max(reports, key=opened_at, default=None), commits)
             if arguments.json:
                 print(json.dumps(found.to_dict() | {"too_old": old}, indent=None if arguments.watch else 1), flush=True)
             elif before is None:
@@ -78,24 +81,40 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _show(found: Inventory, old: list[str]) -> None:
     console = Console(markup=False, highlight=False)
-    readers = Table("group", "kind", "on the source", "members there", "topics", box=box.SIMPLE_HEAD, title="who reads")
-    writers = Table("producer", "last record", "topics", box=box.SIMPLE_HEAD, title="who writes")
+    readers = Table(
+        "wave", "group", "kind", "on the source", "members there", "last commit", "topics",
+        box=box.SIMPLE_HEAD, title="who reads",
+    )  # fmt: skip
+    writers = Table("wave", "producer", "id", "last record", "topics", box=box.SIMPLE_HEAD, title="who writes")
     if found.opened_ms:
         readers.add_column("on the target")
         writers.add_column("on the target")
     for reader in found.readers:
-        row = [reader.group, reader.kind, reader.state, some(reader.clients, 3, "\n") or "none", some(reader.topics)]
-        readers.add_row(*row, *([reader.on_target] if found.opened_ms else []))
+        readers.add_row(
+            str(reader.wave or "none"), reader.group, reader.kind, reader.state, some(reader.clients, 3, "\n") or "none",
+            _committed(reader), some(reader.topics), *([reader.on_target] if found.opened_ms else []),
+        )  # fmt: skip
     for writer in found.writers:
         since_s = (found.at_ms - writer.last_ms) / 1000
         wrote = "unknown" if writer.last_ms < 0 else f"{duration(since_s)} before" if since_s >= 1 else "now"
-        writers.add_row(writer.name, wrote, some(writer.topics), *([writer.on_target or "?"] if found.opened_ms else []))
+        writers.add_row(
+            ", ".join(map(str, writer.waves)), writer.name, str(writer.producer_id), wrote, some(writer.topics),
+            *([writer.on_target or "?"] if found.opened_ms else []),
+        )  # fmt: skip
     console.print(readers if found.readers else "no group has committed offsets in these topics")
     console.print(writers if found.writers else "no partition leader remembers a producer of these topics")
     if found.opened_ms:
         console.print(f"{found.newcomers} producer(s) without a transactional id have written to the target")
         nobody = "nobody that could be seen is waited for" if found.unseen else "nobody is waited for"
         console.print(f"waited for:\n{listed(found.waiting)}" if found.waiting else nobody)
-    for head, lines in (("too old for Kafka 4", old), ("not seen", [*found.unseen, UNTOLD])):
+    for head, lines in (("too old for Kafka 4", old), ("not seen", [*found.unseen, found.untold])):
         if lines:
             console.print(f"{head}:\n{listed(lines)}")
+
+
+def _committed(reader: Reader) -> str:
+    """Return when a group committed last: coordinators and we have clocks of their own, so a time, and no duration."""
+    if not reader.commit_is:
+        return "not told"
+    at = datetime.fromtimestamp(reader.commit_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return at if reader.commit_is == AT else f"{reader.commit_is} {at}"

@@ -71,7 +71,7 @@ def _topics(report: CutoverReport) -> dict[str, _Topic]:
 
 
 def _clients(report: CutoverReport) -> list[dict[str, Any]]:
-    """Return a row for each client that used the topics before the fence, those that are waited for first.
+    """Return a row for each client that used the topics before the fence, those that are waited for first, then by wave.
 
     ``since``: what the target has said of it; "": nobody has looked, or nobody can tell.
     """
@@ -84,12 +84,20 @@ def _clients(report: CutoverReport) -> list[dict[str, Any]]:
         now = readers.get(one["group"], {})
         was = f"{one['state']}: {some(one['clients'], 3) or 'no member'}"
         seen = now.get("on_target", "") if now.get("state", "") in ("", *NO_MEMBERS) else _STILL_READS
-        rows.append({"name": one["group"], "does": "reads", "topics": one["topics"], "was": was, "since": seen})
+        rows.append({
+            "name": one["group"], "does": "reads", "topics": one["topics"], "was": was, "since": seen,
+            "waves": [one["wave"]] if one.get("wave") else [], "last_ms": one.get("commit_ms", -1),
+            "last": f"{one.get('commit_is', '')} ".removeprefix("at ").lstrip(),
+        })  # fmt: skip
     for one in before.get("writers", ()):
         now = writers.get(one["name"], {})
         seen = _STILL_WRITES if now.get("since_opening") else now.get("on_target", "")
-        rows.append({"name": one["name"], "does": "writes", "topics": one["topics"], "was": "", "since": seen})
-    return sorted(rows, key=lambda row: row["since"] not in _MISSING)
+        rows.append({
+            "name": one["name"], "does": "writes", "topics": one["topics"], "since": seen,
+            "was": f"producer id {one['producer_id']}" if one.get("transactional") and "producer_id" in one else "",
+            "waves": one.get("waves", []), "last_ms": one.get("last_ms", -1), "last": "",
+        })  # fmt: skip
+    return sorted(rows, key=lambda row: (row["since"] not in _MISSING, not row["waves"], row["waves"]))
 
 
 def _by_topic(clients: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import reports_of, text_in
 from airflow_mirror.errors import InputError, UnknownConnection
+from airflow_mirror.extras.clients.commits import Commits
 from airflow_mirror.extras.clients.inventory import look, opened_at
 from airflow_mirror.extras.drill.store import Drills
 from airflow_mirror.hooks.health import facts_of
@@ -98,6 +99,10 @@ class MirrorLook(_PlannedLook):
 class ClientsLook(_PlannedLook):
     """Who reads and writes a mirror's topics, and who of them has come to its target."""
 
+    def __init__(self, conn_id: str, mirror: str) -> None:
+        super().__init__(conn_id, mirror)
+        self._commits = Commits()
+
     def __call__(self) -> dict[str, Any]:
         """Look."""
         return {"error": None, "unknown": None, "clients": None, **self._told(self._look)}
@@ -110,7 +115,8 @@ class ClientsLook(_PlannedLook):
         if not isinstance(source, ClusterAdmin):
             return {"unknown": source}
         reports = reports_in(self._reports.read(), self.mirror).values()
-        return {"clients": clients_in(look(plan, source, self._target, max(reports, key=opened_at, default=None)))}
+        last = max(reports, key=opened_at, default=None)
+        return {"clients": clients_in(look(plan, source, self._target, last, self._commits))}
 
 
 def reports_in(values: Mapping[str, bytes], mirror: str) -> dict[str, CutoverReport]:

@@ -18,6 +18,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.policy import scratch_topic
 from airflow_mirror.console.main import main
 from airflow_mirror.errors import TryAgain
+from airflow_mirror.extras.clients.commits import AT, Commits
 from airflow_mirror.extras.clients.inventory import members_of
 from airflow_mirror.extras.readiness import trial
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition
@@ -109,8 +110,13 @@ def test_it_tells_waves_retention_producers_and_kinds_of_groups(
     ]  # fmt: skip
     with consuming(source_cluster, other, users, group_protocol="consumer"), writing(source_cluster, users):
         assert main([*words, "--json", "--html", str(page)]) == 0
-        (reader,) = members_of(config(source_cluster), [other, group])[other]
-        assert reader.startswith("rdkafka at 127.0.0.1"), "of a group by the consumer protocol (KIP-848)"
+        failed = list[str]()
+        found = members_of(config(source_cluster), [other, group], failed)[other]
+        assert found.topics == {users} and not failed
+        assert found.clients[0].startswith("rdkafka at 127.0.0.1"), "of a group by the consumer protocol (KIP-848)"
+        with ClusterAdmin(config(source_cluster)) as admin:
+            last, why = Commits().of(admin, admin.groups_offsets([group]), 0)
+        assert not why and last[group].word == AT and now_ms - 1000 <= last[group].ms <= time.time() * 1000 + 1000
     night: dict[str, Any] = json.loads(capsys.readouterr().out)
 
     assert [(one["topics"], one["groups"]) for one in night["waves"]] == [([users], [other]), ([orders, pay], [group])]

@@ -10,19 +10,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.report import CutoverReport, GroupRecord
 from airflow_mirror.cutover.request import Clusters
-from airflow_mirror.errors import BrokerError, ClusterUnreachable, MirrorError
+from airflow_mirror.errors import ClusterUnreachable, MirrorError
+from airflow_mirror.extras.clients.commits import Commit, Commits
 from airflow_mirror.extras.drill.clients import check_logins
-from airflow_mirror.extras.readiness.groups import groups
+from airflow_mirror.extras.readiness.external_state import elsewhere, streams
+from airflow_mirror.extras.readiness.groups import Group, groups
 from airflow_mirror.extras.readiness.look import ask_groups, said, transactional_ids
 from airflow_mirror.extras.readiness.producers import Producer, producers
-from airflow_mirror.extras.readiness.waves import Wave
+from airflow_mirror.extras.readiness.waves import reads_of, waves
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.groups import CONSUMERS
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupInfo, GroupPosition
 from airflow_mirror.plan.findings import Questions
 from airflow_mirror.plan.model import Plan
@@ -39,10 +42,13 @@ READS, COMMITTED, WRITES, NOT_YET = "is a member", "has committed since", "has w
 
 @dataclass(frozen=True, kw_only=True)
 class Reader:
-    """A consumer group with committed offsets in the mirror's topics.
+    """A consumer group that has committed offsets in the mirror's topics, or members that read them.
 
     :param kind: a key of :data:`airflow_mirror.extras.readiness.groups.TO_DO`. :param state: Kafka's, on the source.
     :param clients: its members on the source, each as ``client id at host``. :param topics: of the source, sorted.
+    :param wave: its number, from 1 on, as a plan for the night counts; 0: the mirror does not move it.
+    :param commit_ms: its last commit on the source, in ms since the epoch; -1: not told. :param commit_is: ``at`` that
+        time, ``by`` it or ``before`` it, as of :class:`.Commit`; "": not told.
     :param on_target: what the target says of it; "": before the target is open nobody has to be there.
     """
 
@@ -51,6 +57,9 @@ class Reader:
     state: str
     clients: Sequence[str]
     topics: Sequence[str]
+    wave: int = 0
+    commit_ms: int = -1
+    commit_is: str = ""
     on_target: str = ""
 
     @property
@@ -67,6 +76,7 @@ class Writer:
 
     :param name: its transactional id, or ``producer ID``. :param transactional: only then it is known on the target.
     :param topics: that it has written to, sorted. :param last_ms: newest time among its records.
+    :param producer_id: on the source. :param waves: of these topics, as of :class:`Reader`.
     :param since_opening: it has written to the source after the target was opened, or has a transaction open there.
     :param on_target: as of :class:`Reader`; "" also of one without a transactional id.
     """
@@ -75,6 +85,8 @@ class Writer:
     transactional: bool
     topics: Sequence[str]
     last_ms: int
+    producer_id: int = -1
+    waves: Sequence[int] = ()
     since_opening: bool = False
     on_target: str = ""
 
@@ -92,7 +104,8 @@ class Inventory:
 
     :param at_ms: when it was looked, by our clock. :param opened_ms: when the target was opened; 0: it was not.
     :param newcomers: producers without a transactional id that have written to the target: whose they are nobody tells.
-    :param unseen: what could not be read, each with its reason.
+    :param readers: by wave, those that move in none last. :param writers: likewise.
+    :param unseen: what could not be read, each with its reason. :param untold: what nobody tells, as a sentence.
     """
 
     mirror: str
@@ -102,6 +115,7 @@ class Inventory:
     writers: Sequence[Writer]
     newcomers: int
     unseen: Sequence[str]
+    untold: str = UNTOLD
 
     @property
     def waiting(self) -> list[str]:
@@ -111,37 +125,49 @@ class Inventory:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
-        return asdict(self) | {"waiting": self.waiting, "untold": UNTOLD}
+        return asdict(self) | {"waiting": self.waiting}
 
 
-def look(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, report: CutoverReport | None) -> Inventory:
+def look(
+    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, report: CutoverReport | None, commits: Commits | None = None
+) -> Inventory:
     """Ask both clusters.
 
-    :param report: of the mirror's last cutover; None: there was none.
+    :param report: of the mirror's last cutover; None: there was none. :param commits: of earlier looks.
     :raises ClusterUnreachable: one of them does not answer.
     """
     to, at_ms = Questions(ClusterUnreachable), round(time.time() * 1000)
-    wave = Wave(topics=tuple(t.source_topic for t in plan.topics), ties={})
     hidden = list[str]()
     every, offsets = ask_groups(to, source, hidden)
-    reads = {group: {tp.topic for tp in its} for group, its in offsets.items()}
-    known = [one for one in groups(every, (), reads, [wave]) if one.topics]
-    who = to.ask("clients of groups", lambda: members_of(source.config, [one.name for one in known if one.alive])) or {}
+    topics, names = [t.source_topic for t in plan.topics], {one.group_id for one in every}
+    # By the names of topics, as the plan for the night: or else its waves would have other numbers.
+    kept = streams(elsewhere(to.ask("names of topics", source.topic_names) or (), topics, names, {}))
+    reads = reads_of(names, offsets, kept)
+    consumers = [one.group_id for one in every if one.has_members and one.protocol_type in CONSUMERS]
+    asked = [name for name in consumers if not reads[name] or reads[name].intersection(topics)]
+    who = to.ask("clients of groups", lambda: members_of(source.config, asked, hidden)) or {}
+    for group, its in who.items():
+        reads[group] |= its.topics  # who keeps positions elsewhere, or has not committed one yet
+    ways = waves(topics, {group: its for group, its in reads.items() if plan.mirror.selects_group(group)})
+    known = [one for one in groups(every, kept, reads, ways) if one.topics]
+    told, why = (commits or Commits()).of(source, {one.name: offsets.get(one.name, {}) for one in known}, at_ms)
     states = to.ask("producers (since Kafka 2.8)", lambda: source.wire.describe_producers(plan.routes))
     # A producer whose id is hidden looks like one without, and nobody waits for it on the target.
     ids = to.ask("transactional ids of producers (since Kafka 3.0)", lambda: transactional_ids(source, hidden)) or {}
-    wrote = producers(states or {}, ids, [wave])
+    wrote = producers(states or {}, ids, ways)
     opened_ms = opened_at(report)
     listed = {one.group_id for one in every}
     # A source forgets a group some days after it was left, whether it has come to the target or not.
     forgotten = [one for one in report.groups if one.group not in listed] if report is not None and opened_ms else []
+    wave_of = {topic: number for number, wave in enumerate(ways, 1) for topic in wave.topics}
+    readers = [_reader(one, who.get(one.name), told.get(one.name)) for one in known]
+    readers += [_forgotten(one, wave_of) for one in forgotten]
+    writers = [_writer(one, opened_ms) for one in wrote if not one.is_mirror]
     inventory = Inventory(
         mirror=plan.mirror.name, at_ms=at_ms, opened_ms=opened_ms, newcomers=0, unseen=(),
-        readers=[
-            Reader(group=one.name, kind=one.kind, state=one.state, clients=who.get(one.name, ()), topics=one.topics)
-            for one in known
-        ] + [_forgotten(one) for one in forgotten],
-        writers=[_writer(one, opened_ms) for one in wrote if not one.is_mirror],
+        readers=sorted(readers, key=lambda one: (one.wave or len(ways) + 1, one.group)),
+        writers=sorted(writers, key=lambda one: list(one.waves)),  # and whoever wrote last first
+        untold=f"{UNTOLD}; {why}" if why else UNTOLD,
     )  # fmt: skip
     if opened_ms:
         inventory = _with_target(inventory, plan, target, report, to, hidden)
@@ -204,31 +230,49 @@ def _arrived(
     return COMMITTED if moved else NOT_YET
 
 
-def _forgotten(one: GroupRecord) -> Reader:
+def _reader(one: Group, members: Members | None, commit: Commit | None) -> Reader:
+    return Reader(
+        group=one.name, kind=one.kind, state=one.state, clients=members.clients if members else (), topics=one.topics,
+        wave=one.wave, commit_ms=commit.ms if commit else -1, commit_is=commit.word if commit else "",
+    )  # fmt: skip
+
+
+def _forgotten(one: GroupRecord, wave_of: Mapping[str, int]) -> Reader:
     """Return a group that a cutover has moved, and that the source does not list any more."""
+    topics = sorted({tp.topic for tp in one.on_source})
     return Reader(
         group=one.group,
         kind="positions only",
         state="Dead",
         clients=(),
-        topics=sorted({tp.topic for tp in one.on_source}),
+        topics=topics,
+        wave=next((wave_of[topic] for topic in topics if topic in wave_of), 0),
     )
 
 
 def _writer(one: Producer, opened_ms: int) -> Writer:
     return Writer(
-        name=one.name, transactional=bool(one.transactional_id), last_ms=one.last_ms,
+        name=one.name, transactional=bool(one.transactional_id), last_ms=one.last_ms, producer_id=one.producer_id,
+        waves=one.waves,
         topics=sorted({tp.rpartition("-")[0] for tp in one.partitions}),
         since_opening=bool(opened_ms) and (one.last_ms > opened_ms or one.in_transaction),
     )  # fmt: skip
 
 
-def members_of(config: ClientConfig, groups: Sequence[str]) -> dict[str, list[str]]:
-    """Return the members of groups of all protocols, KIP-848 too, each as ``client id at host``.
+class Members(NamedTuple):
+    """The members of a group: ``client id at host`` of each, sorted, and the topics that they are assigned."""
+
+    clients: list[str]
+    topics: set[str]
+
+
+def members_of(config: ClientConfig, groups: Sequence[str], failed: list[str]) -> dict[str, Members]:
+    """Return the members of groups of all protocols, KIP-848 too.
 
     By confluent-kafka: the schemas of our own connection have no ConsumerGroupDescribe.
 
-    :raises BrokerError: a group can't be described. :raises InvalidField: this login is none of librdkafka's wheels.
+    :param failed: takes a line for each group that can't be described.
+    :raises InvalidField: this login is none of librdkafka's wheels.
     """
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
@@ -242,6 +286,10 @@ def members_of(config: ClientConfig, groups: Sequence[str]) -> dict[str, list[st
         try:
             members = future.result(timeout=2 * _PATIENCE_S).members
         except KafkaException as e:
-            raise BrokerError(f"describe group {group!r}", e.args[0].code(), e.args[0].name()) from e
-        found[group] = sorted(f"{one.client_id} at {one.host.lstrip('/')}" for one in members)
+            failed.append(f"clients of group {group!r}: {e.args[0].name()}")
+            continue
+        found[group] = Members(
+            clients=sorted(f"{one.client_id} at {one.host.lstrip('/')}" for one in members),
+            topics={tp.topic for one in members if one.assignment for tp in one.assignment.topic_partitions},
+        )
     return found

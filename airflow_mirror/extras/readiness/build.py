@@ -16,7 +16,7 @@ from airflow_mirror.extras.readiness.model import NightPlan, Shape
 from airflow_mirror.extras.readiness.producers import producers
 from airflow_mirror.extras.readiness.race import race
 from airflow_mirror.extras.readiness.trial import try_copy
-from airflow_mirror.extras.readiness.waves import waves
+from airflow_mirror.extras.readiness.waves import reads_of, waves
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.findings import Questions
@@ -54,10 +54,7 @@ def decide(plan: Plan, seen: ReadinessFacts, trial: Trial | None = None, tasks: 
     topics = [t.source_topic for t in plan.topics]
     names = sorted({*seen.positions, *(one.group_id for one in seen.groups)})
     kept = elsewhere(seen.topics, topics, names, seen.modes)
-    # Nobody commits positions in changelogs, but they move with their application.
-    reads = {
-        group: {tp.topic for tp in seen.positions.get(group, ())} | set(streams(kept).get(group, ())) for group in names
-    }
+    reads = reads_of(names, seen.positions, streams(kept))
     selected = {group: its for group, its in reads.items() if plan.mirror.selects_group(group)}
     ways = waves(topics, selected)
     races = [race(tp.topic, tp.partition, log) for tp, log in seen.logs.items()]

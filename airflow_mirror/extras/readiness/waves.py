@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.patterns import exact
 
 
@@ -27,6 +28,21 @@ class Wave:
     def selection(self) -> dict[str, list[str]]:
         """Return the fields of a Mirror that selects this wave and nothing else."""
         return {"topics": [exact(t) for t in self.topics], "groups": [exact(g) for g in self.groups]}
+
+
+def reads_of(
+    groups: Collection[str], positions: Mapping[str, Collection[TopicPartition]], streams: Mapping[str, Collection[str]]
+) -> dict[str, set[str]]:
+    """Return the topics of each group: those that it has positions in, and an application's internal ones.
+
+    Nobody commits positions in changelogs, but they move with their application.
+
+    :param groups: known ones, besides those with positions. :param streams: internal topics by application.
+    """
+    return {
+        group: {tp.topic for tp in positions.get(group, ())} | set(streams.get(group, ()))
+        for group in sorted({*groups, *positions})
+    }
 
 
 def waves(topics: Collection[str], reads: Mapping[str, Collection[str]]) -> list[Wave]:

@@ -14,15 +14,16 @@ from airflow_mirror.copy.writer.identity import data_producer_id
 from airflow_mirror.cutover.report import BACKED_OUT, DONE, CutoverReport, FenceRecord, GroupRecord
 from airflow_mirror.errors import ClusterUnreachable, TryAgain
 from airflow_mirror.extras.clients import inventory
-from airflow_mirror.extras.clients.inventory import COMMITTED, NOT_YET, READS, WRITES, Inventory
-from airflow_mirror.kafka.model import GroupInfo, GroupPosition
+from airflow_mirror.extras.clients.commits import BEFORE, BY, Commits
+from airflow_mirror.extras.clients.inventory import COMMITTED, NOT_YET, READS, WRITES, Inventory, Members
+from airflow_mirror.kafka.model import GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.wire.errors import ApiNotServed
 from airflow_mirror.wire.topology import ProducerState
 from tests.builders import plan_of, topic_plan
 
 PLAN = plan_of(Mirror(name="m", source="s", target="t"), topic_plan("orders", {0: 0}, source_topic_id="id"))
-ORDERS = TopicPartition("orders", 0)
+ORDERS, USERS = TopicPartition("orders", 0), TopicPartition("users", 0)
 OPENED_S = 1_000.0
 
 
@@ -34,6 +35,7 @@ class Side:
         self.allowed, self.on_cluster = frozenset({"DESCRIBE", "READ"}), frozenset[str]()
         self.states: dict[str, str] = {}
         self.offsets: dict[str, int] = {}
+        self.members: dict[str, Members] = {}  # of a group that has more to say than one client
         self.wrote: list[ProducerState] = []
         self.ids: dict[int, str] = {}
         self.hidden = ""
@@ -59,11 +61,18 @@ class Side:
     def groups_offsets(self, ids: Collection[str]) -> dict[str, dict[TopicPartition, GroupPosition]]:
         return {n: {ORDERS: GroupPosition(self.offsets[n])} if n in self.offsets else {} for n in ids}
 
+    def topic_names(self) -> list[str]:
+        return ["orders", "users"]
+
+    def topics(self, names: Collection[str]) -> dict[str, TopicInfo]:
+        if "commits" in self.away:
+            raise TryAgain("not allowed")
+        return {}
+
     def describe_producers(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, list[ProducerState]]:
         if "producers" in self.away:
             raise TryAgain("no")
-        assert list(tps) == [ORDERS]
-        return {ORDERS: self.wrote}
+        return {tp: self.wrote if tp == ORDERS else [] for tp in tps}
 
     def transactional_ids(self) -> dict[int, str]:
         return self.ids
@@ -79,8 +88,13 @@ class Side:
 
 @pytest.fixture
 def sides(monkeypatch: pytest.MonkeyPatch) -> tuple[Side, Side]:
-    monkeypatch.setattr(inventory, "members_of", lambda _, names: {name: [f"{name}-1 at 10.0.0.7"] for name in names})
-    return Side(), Side()
+    old = Side()
+
+    def members_of(_: object, names: Collection[str], failed: list[str]) -> dict[str, Members]:
+        return {name: old.members.get(name, Members([f"{name}-1 at 10.0.0.7"], set())) for name in names}
+
+    monkeypatch.setattr(inventory, "members_of", members_of)
+    return old, Side()
 
 
 def report(outcome: str = DONE, groups: str = "abc") -> CutoverReport:
@@ -108,10 +122,43 @@ def test_before_a_cutover_nobody_is_waited_for(sides: tuple[Side, Side]) -> None
         assert [(one.group, one.state, one.clients) for one in found.readers] == [
             ("a", "Stable", ["a-1 at 10.0.0.7"]), ("b", "Empty", ()),
         ]  # fmt: skip
-        assert [(one.name, one.transactional, one.topics) for one in found.writers] == [
-            ("tx", True, ["orders"]), ("producer 12", False, ["orders"]),
+        assert [(one.name, one.producer_id, one.transactional, one.topics, one.waves) for one in found.writers] == [
+            ("tx", 11, True, ["orders"], [1]), ("producer 12", 12, False, ["orders"], [1]),
         ]  # fmt: skip
         assert found.opened_ms == 0 and found.waiting == [] and found.unseen == []
+
+
+def test_who_reads_and_writes_stands_by_wave(sides: tuple[Side, Side]) -> None:
+    """A group that the mirror leaves moves in none; one with members and no position reads what these are assigned."""
+    topics = (topic_plan(name, {0: 0}, source_topic_id=name) for name in ("orders", "users"))
+    plan = plan_of(Mirror(name="m", source="s", target="t", exclude_groups=("left",)), *topics)
+    old, new = sides
+    old.states, old.offsets = {"a": "Empty", "left": "Empty", "new": "Stable", "idle": "Stable"}, {"a": 7, "left": 7}
+    old.members = {"new": Members(["n at h"], {"users", "not ours"}), "idle": Members(["i at h"], set())}
+    old.writes(11, 990_000, "tx")
+    found = inventory.look(plan, old, new, None)  # type: ignore[arg-type]
+    assert [(one.group, one.wave, one.topics) for one in found.readers] == [
+        ("a", 1, ["orders"]), ("new", 2, ["users"]), ("left", 0, ["orders"]),
+    ]  # fmt: skip
+    old.members["new"] = Members(["n at h"], {"orders", "users"})  # they move together
+    found = inventory.look(plan, old, new, None)  # type: ignore[arg-type]
+    assert [(one.group, one.wave) for one in found.readers] == [("a", 1), ("new", 1), ("left", 0)]
+    assert [(one.name, one.waves) for one in found.writers] == [("tx", [1])]
+
+
+def test_last_commits_are_told_by_two_looks_where_no_log_tells_and_that_is_said(sides: tuple[Side, Side]) -> None:
+    old, new = sides
+    old.states, old.offsets = {"a": "Stable", "b": "Empty"}, {"a": 5, "b": 7}
+    old.away.add("commits")
+    commits = Commits()
+    first = inventory.look(PLAN, old, new, None, commits)  # type: ignore[arg-type]
+    assert [one.commit_is for one in first.readers] == ["", ""] and first.unseen == []
+    assert first.untold.endswith("when groups committed last, but between two looks: not allowed")
+    old.offsets["a"] = 6
+    second = inventory.look(PLAN, old, new, None, commits)  # type: ignore[arg-type]
+    assert [(one.commit_is, one.commit_ms) for one in second.readers] == [(BY, second.at_ms), (BEFORE, first.at_ms)]
+    third = inventory.look(PLAN, old, new, None, commits)  # type: ignore[arg-type]
+    assert [(one.commit_is, one.commit_ms) for one in third.readers] == [(BY, second.at_ms), (BEFORE, first.at_ms)]
 
 
 def test_who_was_seen_on_the_target_since_is_ticked_off(sides: tuple[Side, Side]) -> None:

@@ -239,20 +239,27 @@ def cells(page: str, head: str) -> list[list[str]]:
 
 
 def test_page_says_who_was_there_before_and_who_has_come() -> None:
-    page = html.render(a_report())
+    report = a_report()
+    before = report.clients["before"]
+    before["readers"][0] |= {"wave": 2, "commit_ms": 1_789_999_980_000, "commit_is": "at"}
+    before["writers"][0] |= {"producer_id": 4011, "waves": [1, 2]}
+    page = html.render(report)
     assert "Clients: 3 before the fence" in page and "1 waited for" in page and "2 producer(s) without" in page
     assert cells(page, "<th>Client</th>") == [
-        ["late", "reads", "Empty: no member", "orders, pay", "not yet"],
-        ["tx", "writes", "", "pay", "has written to the source"],
-        ["billing", "reads", "Stable: b-1 at 10.0.0.7", "orders", "is a member"],
+        ["1, 2", "tx", "writes", "producer id 4011", "1970-01-01 00:00:00 UTC", "pay", "has written to the source"],
+        ["", "late", "reads", "Empty: no member", "", "orders, pay", "not yet"],
+        ["2", "billing", "reads", "Stable: b-1 at 10.0.0.7", "2026-09-21 14:13:00 UTC", "orders", "is a member"],
     ]
     assert cells(page, "<th>Read by</th>") == [["pay", "late", "tx", "2"], ["orders", "late, billing", "", "1"]]
-    report = a_report()
     report.clients["since"]["readers"][0]["state"] = "Stable"
-    assert cells(html.render(report), "<th>Client</th>")[0][4] == "still has members on the source"
-    report.clients = {"before": CLIENTS["before"]}
+    assert cells(html.render(report), "<th>Client</th>")[1][6] == "still has members on the source"
+    before["readers"][0]["commit_is"] = "before"
+    report.clients = {"before": before}
     page = html.render(report)
-    assert {row[4] for row in cells(page, "<th>Client</th>")} == {""} and "waited for" not in page
+    assert "<td>before 2026-09-21 14:13:00 UTC</td>" in page
+    assert {row[6] for row in cells(page, "<th>Client</th>")} == {""} and "waited for" not in page
+    report.clients = {"before": CLIENTS["before"]}
+    assert cells(html.render(report), "<th>Client</th>")[0][0] == "", "an older release knew no waves"
     report.clients = {}
     assert "Clients:" not in html.render(report), "an older release has not looked"
 
