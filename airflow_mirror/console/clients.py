@@ -17,9 +17,9 @@ from airflow_mirror.console.clusters import add_source, add_target, planned_sour
 from airflow_mirror.console.command import add_json, add_mirror, command
 from airflow_mirror.console.request import last_plan, require_planned
 from airflow_mirror.cutover.report_store import newest_reports, reports_of
+from airflow_mirror.extras.clients.broker_files import Told, told
 from airflow_mirror.extras.clients.commits import AT, Commits
 from airflow_mirror.extras.clients.inventory import Inventory, Reader, look, opened_at
-from airflow_mirror.extras.clients.versions import told
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.wording import duration, listed, some
 
@@ -45,7 +45,7 @@ def add(commands: Any) -> None:
     add_source(p)
     p.add_argument(
         "--broker-file", type=Path, nargs="+", default=(), metavar="FILE",
-        help="a source broker's request log, or its metrics as Prometheus reads them: who is too old for Kafka 4",
+        help="a source broker's request log, or its metrics as Prometheus has them: too old for Kafka 4, or refused",
     )  # fmt: skip
     p.add_argument(
         "--watch", type=float, nargs="?", const=10.0, metavar="SECONDS",
@@ -56,7 +56,7 @@ def add(commands: Any) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     plan = last_plan(arguments)
-    old = sorted({line for file in arguments.broker_file for line in told(file)})
+    broker = told(arguments.broker_file)
     before: list[str] | None = None
     commits = Commits()
     with (
@@ -68,9 +68,10 @@ def _run(arguments: argparse.Namespace) -> int:
             reports = newest_reports(reports_of(target, plan.mirror.name).read(), plan.mirror.name)
             found = look(plan, source, target, max(reports, key=opened_at, default=None), commits)
             if arguments.json:
-                print(json.dumps(found.to_dict() | {"too_old": old}, indent=None if arguments.watch else 1), flush=True)
+                said = {"too_old": sorted(broker.too_old), "refused": sorted(broker.refused)}
+                print(json.dumps(found.to_dict() | said, indent=None if arguments.watch else 1), flush=True)
             elif before is None:
-                _show(found, old)
+                _show(found, broker)
             elif before != found.waiting:
                 print(f"{time.strftime('%H:%M:%S')} waited for:\n{listed(found.waiting) or '  nobody'}", flush=True)
             before = found.waiting
@@ -79,7 +80,7 @@ def _run(arguments: argparse.Namespace) -> int:
             time.sleep(arguments.watch)
 
 
-def _show(found: Inventory, old: list[str]) -> None:
+def _show(found: Inventory, broker: Told) -> None:
     console = Console(markup=False, highlight=False)
     readers = Table(
         "wave", "group", "kind", "on the source", "members there", "last commit", "topics",
@@ -107,7 +108,8 @@ def _show(found: Inventory, old: list[str]) -> None:
         console.print(f"{found.newcomers} producer(s) without a transactional id have written to the target")
         nobody = "nobody that could be seen is waited for" if found.unseen else "nobody is waited for"
         console.print(f"waited for:\n{listed(found.waiting)}" if found.waiting else nobody)
-    for head, lines in (("too old for Kafka 4", old), ("not seen", [*found.unseen, found.untold])):
+    said = (("too old for Kafka 4", sorted(broker.too_old)), ("refused by the source", sorted(broker.refused)))
+    for head, lines in (*said, ("not seen", [*found.unseen, found.untold])):
         if lines:
             console.print(f"{head}:\n{listed(lines)}")
 

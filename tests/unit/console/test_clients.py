@@ -93,8 +93,11 @@ def test_watch_ends_when_nobody_is_waited_for(run: Any, capsys: pytest.CaptureFi
 def test_json_has_what_is_waited_for_and_what_is_too_old(
     run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "m").write_text('a_deprecatedrequestspersec{request="Fetch",version="3"} 1\n')
+    (tmp_path / "m").write_text('a_deprecatedrequestspersec{request="Fetch",version="3"} 1\na_authorization_denied 3\n')
     assert run([DONE], "--json", "--broker-file", str(tmp_path / "m")) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["waiting"] == [] and found["readers"][0]["group"] == "mail" and found["untold"]
     assert found["too_old"] == ["a client that does not say what it is: Fetch v3"]
+    assert found["refused"] == ["its authorizer denies requests: 3.0 a minute"]
+    run([DONE], "--broker-file", str(tmp_path / "m"))
+    assert "refused by the source:\n  - its authorizer denies" in capsys.readouterr().out
