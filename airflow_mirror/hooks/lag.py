@@ -16,6 +16,7 @@ from airflow_mirror.sync import lag
 if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan import Plan
+    from airflow_mirror.sync.maps import OffsetMaps
 
 
 log = logging.getLogger(__name__)
@@ -26,14 +27,14 @@ _NAMED = 5  # what waits for a transaction
 class LagProbe:
     """Samples a mirror's lag and checks its tail. Keeps its connections between samples.
 
-    :param plan: the plan that the mirror executes.
+    :param plan: the plan that the mirror executes. What has joined it since is looked at as well, from the next look on.
     :param require_tail: whether it is an error if no tail runs.
     """
 
     def __init__(self, mirror: Mirror, plan: Plan, require_tail: bool = True) -> None:
         from airflow_mirror.hooks.kafka import configs_of
         from airflow_mirror.kafka.admin import ClusterAdmin
-        from airflow_mirror.sync.maps import OffsetMaps
+        from airflow_mirror.ledger.decisions import Ledger
 
         self._mirror, self._require_tail = mirror, require_tail
         self._plan = plan
@@ -41,7 +42,13 @@ class LagProbe:
         self._course = lag.Course()
         configs = configs_of(mirror)
         self._source, self._target = ClusterAdmin(configs["source"]), ClusterAdmin(configs["target"])
-        self._maps = OffsetMaps(self._plan, configs["source"], configs["target"])
+        self._ledger = Ledger(self._target)
+        self._maps = self._maps_of(self._plan)
+
+    def _maps_of(self, plan: Plan) -> OffsetMaps:
+        from airflow_mirror.sync.maps import OffsetMaps
+
+        return OffsetMaps(plan, self._source.config, self._target.config)
 
     def close(self) -> None:
         """Close the connections."""
@@ -61,9 +68,11 @@ class LagProbe:
         :raises JobNotRunning: the tail does not run; JobNeedsHuman and others: the tail reported a cause.
         :raises MirrorPaused: the mirror is paused, and the tail must run.
         :raises NeedsHuman: names the partitions. :raises TryAgain: the source has not all of the plan's topics.
+        :raises LedgerLost: nobody knows what has joined the plan.
         """
         if self._require_tail:
             self._check_tail()
+        self._amend()
         lags = self.lags()
         self._course.add(time.time(), lags)
         self.require_planned_topics()
@@ -82,6 +91,17 @@ class LagProbe:
     def require_planned_topics(self) -> None:
         """Return if the source still has each topic of the plan. Errors as :func:`.sync.lag.require_planned_topics`."""
         lag.require_planned_topics(self._plan, self._source)
+
+    def _amend(self) -> None:
+        """Take in what the tail has added to the plan: a topic that has just appeared is the one that is behind."""
+        from airflow_mirror.plan.ledger_store import with_amendments
+
+        plan = with_amendments(self._plan, self._target, self._ledger)
+        if plan.revision == self._plan.revision:
+            return
+        log.info("%s: topics have joined its plan, which is now revision %s", plan.mirror.name, plan.revision[:12])
+        self._maps.close()
+        self._plan, self._maps = plan, self._maps_of(plan)
 
     def _check_tail(self) -> None:
         self._view = self._view or TailView(self._target, self._mirror.name)

@@ -20,11 +20,14 @@ from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.operators.mirror import StartMirrorOperator
 from airflow_mirror.plan import Plan
+from airflow_mirror.plan.amendment import next_amendment
+from airflow_mirror.plan.ledger_store import amend
 from airflow_mirror.sensors import catch_up as catch_up_sensor
 from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
 from airflow_mirror.sync.lag import PartitionLag
 from airflow_mirror.triggers import catch_up as catch_up_trigger
 from airflow_mirror.triggers.catch_up import CatchUpTrigger
+from tests.builders import topic_plan
 from tests.provider.conftest import PLAN, Started
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
@@ -139,6 +142,34 @@ def test_no_secret_is_in_what_the_trigger_is_made_of(
     with pytest.raises(TaskDeferred) as deferred:
         sensor(mirror, deferrable=True).execute(context)
     assert "hunter2" not in json.dumps(deferred.value.trigger.serialize())
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_topic_that_joins_meanwhile_is_waited_for(
+    lags: list[Any], mirror: dict[str, Any], context: dict[str, Any], monkeypatch: pytest.MonkeyPatch,
+    ledger: MemoryLedger, state: MemoryState, plan: Plan, deferrable: bool,
+) -> None:  # fmt: skip
+    """It has just appeared, and is the one that is behind."""
+    joins, positions = topic_plan("new", {0: 0}, source_topic_id="id-2"), iter([10, 100, 100, 100])
+    looks: list[Plan] = []
+
+    def measure(looked_at: Plan, *_: Any) -> list[PartitionLag]:
+        found = [
+            PartitionLag(TopicPartition(t.source_topic, 0), 100 if t.source_topic == "t" else next(positions), 100)
+            for t in looked_at.topics
+        ]
+        looks.append(looked_at)
+        if len(looks) == 2:  # the trigger's first, where there is one
+            amend(next_amendment(plan, [joins], [], "noon"), "m", state, ledger)
+        return found
+
+    monkeypatch.setattr(hook_lag.lag, "measure", measure)  # type: ignore[attr-defined]
+    task = sensor(mirror, samples=3, deferrable=deferrable)
+    try:
+        result = task.execute(context)
+    except TaskDeferred as e:
+        result = task.execute_complete(context, events(trigger_of(e)[0])[0])
+    assert (result["partitions"], [row["lag"] for row in result["course"]][-4:]) == (2, [90, 0, 0, 0])
 
 
 def test_already_caught_up_it_does_not_defer(lags: list[Any], mirror: dict[str, Any], context: dict[str, Any]) -> None:
