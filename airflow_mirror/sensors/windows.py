@@ -34,7 +34,7 @@ class PreviousWindowSensor(BaseSensorOperator):
     def poke(self, context: Context) -> bool:
         """Return whether it is, or there is none.
 
-        :raises AirflowFailException: its copy failed.
+        :raises AirflowFailException: its copy failed, or was skipped.
         """
         ti: Any = context["ti"]
         before = ti.get_previous_dagrun()
@@ -42,10 +42,11 @@ class PreviousWindowSensor(BaseSensorOperator):
             return True
         states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[self.copy], run_ids=[before.run_id])
         state = states.get(before.run_id, {}).get(self.copy)
-        if state in ("failed", "upstream_failed"):
+        if state in ("failed", "upstream_failed", "skipped"):
             raise AirflowFailException(
-                f"the window of run {before.run_id} was not copied, and nothing can be inserted before a later one. "
-                "Clear that run first, then this one."
+                f"the window of run {before.run_id} was not copied (its task {self.copy!r} is {state}), and nothing can "
+                "be inserted before a later one. Clear that run first, then this one. If that window is to be left out, "
+                "mark that task as success."
             )
         self.log.info("the window of run %s is %s", before.run_id, state or "not begun")
-        return state in ("success", "skipped")
+        return bool(state == "success")
