@@ -679,6 +679,18 @@ class DrillMissed(NeedsHuman):
     remedy = "See {where}."
 
 
+class AnswerTooLarge(NeedsHuman):
+    """A schema registry has answered more than is taken into memory."""
+
+    role: str
+    asked: str
+    most: int
+    what = "the {role}'s schema registry, asked for {asked}"
+    cause = "its answer is larger than {most:,} bytes, and was left there"
+    remedy = """What answers at its address may be no registry. If it is one, move it by its own store: the topic that a
+        plan names, or its own export and import."""
+
+
 class WritingEnded(NeedsHuman):
     """The writer lease was taken for good: nothing may write for the mirror any more."""
 

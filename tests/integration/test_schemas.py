@@ -19,7 +19,7 @@ from airflow_mirror.errors import TryAgain
 from airflow_mirror.extras.schemas import registry as registries
 from airflow_mirror.extras.schemas.move import MoveReport, move
 from airflow_mirror.extras.schemas.proof import prove
-from airflow_mirror.extras.schemas.registry import Registry
+from airflow_mirror.extras.schemas.registry import MOST_BYTES, Registry
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.inventory import read_topics
@@ -189,9 +189,9 @@ class Dying(Registry):
         super().__init__("target", {"url": url})
         self._writes = writes
 
-    def send(self, method: str, url: str, data: Any = None, headers: Any = None) -> Any:
+    def send(self, method: str, url: str, data: Any = None, headers: Any = None, most_bytes: int = MOST_BYTES) -> Any:
         if method != "GET":
             if self._writes == 0:
                 raise Killed
             self._writes -= 1
-        return super().send(method, url, data, headers)
+        return super().send(method, url, data, headers, most_bytes)

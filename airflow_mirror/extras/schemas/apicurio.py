@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
-from airflow_mirror.errors import BrokerError
+from airflow_mirror.errors import AnswerTooLarge, BrokerError
 from airflow_mirror.extras.schemas.held import Held, Place, Version
 from airflow_mirror.extras.schemas.registry import Registry
 from airflow_mirror.wording import count
 
 _KINDS = ("AVRO", "JSON", "PROTOBUF")
 _CONTENT = ".Content.json"
+MOST_BYTES = 512 << 20  # of an export, packed and unpacked: all schemas that there are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,20 +38,23 @@ class Export:
 
 def export(registry: Registry) -> Export:
     """Return all that an Apicurio holds. Errors as :meth:`.Registry.ask`."""
-    answer = registry.send("GET", f"{registry.native}/admin/export", headers={"Accept": "application/zip"})
+    url = f"{registry.native}/admin/export"
+    answer = registry.send("GET", url, headers={"Accept": "application/zip"}, most_bytes=MOST_BYTES)
     registry.require(answer, "its export")
     asked = f"ask the {registry.role}'s schema registry for its export"
     try:
-        return _read(answer.content)
+        with ZipFile(io.BytesIO(answer.content)) as archive:
+            if sum(one.file_size for one in archive.infolist()) > MOST_BYTES:  # no file gives more than it says
+                raise AnswerTooLarge(registry.role, "its export", MOST_BYTES)
+            return _read(archive)
     except BadZipFile:
         raise BrokerError(asked, 200, "no archive") from None
     except (LookupError, ValueError, TypeError, AttributeError, StopIteration) as e:
         raise BrokerError(asked, 200, f"not an export as Apicurio 3 writes it ({type(e).__name__}: {e})") from e
 
 
-def _read(archived: bytes) -> Export:
-    with ZipFile(io.BytesIO(archived)) as archive:
-        files = {name: archive.read(name) for name in archive.namelist()}
+def _read(archive: ZipFile) -> Export:
+    files = {name: archive.read(name) for name in archive.namelist()}
     contents = dict[int, tuple[str, Mapping[str, bytes]]]()
     told = {name: json.loads(data) for name, data in files.items() if name.endswith(".json")}
     for name, one in told.items():

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from airflow_mirror.common.text_files import read_text
 from airflow_mirror.compat import known_settings
-from airflow_mirror.errors import BrokerError, InputError, TryAgain
+from airflow_mirror.errors import AnswerTooLarge, BrokerError, InputError, TryAgain
 
 _TIMEOUT_S = 15.0
+MOST_BYTES = 64 << 20  # of an answer: 100,000 names of subjects are some 5 MB
+_CHUNK_BYTES = 1 << 16
 _NONE = (40401, 40402, 40403, 40408, 40409)  # no such subject, version, id; nor a compatibility, a mode of its own
 _JSON = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
 _APICURIO = "/apis/ccompat/"
@@ -33,6 +35,19 @@ class Registered:
 
     subjects: tuple[tuple[str, int], ...]
     content: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """An answer, all of it. :param reason: the words of its status line."""
+
+    status_code: int
+    content: bytes
+    reason: str
+
+    def json(self) -> Any:
+        """Return what it holds. :raises ValueError: no JSON."""
+        return json.loads(self.content)
 
 
 def is_named_here(name: str) -> bool:
@@ -143,7 +158,7 @@ class Registry:
         """Send a request of Confluent's API and return its answer; None: there is no such thing.
 
         :param path: below the registry's address. :param body: as JSON has it. :param none: any 404 says so.
-        :raises TryAgain: it does not answer. :raises BrokerError: it refuses.
+        :raises TryAgain: it does not answer. :raises BrokerError: it refuses. :raises AnswerTooLarge: see :meth:`send`.
         """
         data = None if body is None else json.dumps(body)
         answer = self.send(method, f"{self.url}{path}", data, _JSON if data else {})
@@ -157,19 +172,31 @@ class Registry:
             raise BrokerError(asked, answer.status_code, "no JSON") from None
 
     def send(
-        self, method: str, url: str, data: str | bytes | None = None, headers: Mapping[str, str] | None = None
-    ) -> Any:
-        """Send a request with the registry's login and return the answer. :raises TryAgain: there is none."""
+        self, method: str, url: str, data: str | bytes | None = None, headers: Mapping[str, str] | None = None,
+        most_bytes: int = MOST_BYTES,
+    ) -> Answer:  # fmt: skip
+        """Send a request with the registry's login and return the answer.
+
+        :param most_bytes: of the answer, as it is when it is unpacked.
+        :raises TryAgain: there is none. :raises AnswerTooLarge: no more than that is read of it.
+        """
         import requests
 
+        content = bytearray()
         try:
-            return self._session.request(
-                method, url, data=data, headers=headers, timeout=(_TIMEOUT_S, 4 * _TIMEOUT_S), allow_redirects=False
-            )  # fmt: skip
+            with self._session.request(
+                method, url, data=data, headers=headers, timeout=(_TIMEOUT_S, 4 * _TIMEOUT_S), allow_redirects=False,
+                stream=True,
+            ) as answer:  # fmt: skip
+                for chunk in answer.iter_content(_CHUNK_BYTES):
+                    content += chunk
+                    if len(content) > most_bytes:
+                        raise AnswerTooLarge(self.role, urlsplit(url).path, most_bytes)
+            return Answer(status_code=answer.status_code, content=bytes(content), reason=str(answer.reason))
         except requests.RequestException as e:
             raise TryAgain(f"the {self.role}'s schema registry does not answer: {type(e).__name__}") from None
 
-    def require(self, answer: Any, what: str) -> None:
+    def require(self, answer: Answer, what: str) -> None:
         """Return if an answer is a yes. :param what: was asked for. :raises BrokerError: it refuses, in its own words."""
         if answer.status_code not in (200, 204):
             raise BrokerError(f"ask the {self.role}'s schema registry for {what}", answer.status_code, _words(answer))
@@ -186,14 +213,14 @@ def plain(kind: str, text: str) -> str:
         return text
 
 
-def _words(answer: Any) -> str:
+def _words(answer: Answer) -> str:
     try:
         return str(answer.json().get("message") or answer.json()["title"])
     except (ValueError, AttributeError, KeyError):
-        return str(answer.reason)
+        return answer.reason
 
 
-def _code(answer: Any) -> int:
+def _code(answer: Answer) -> int:
     """Return a registry's own error code; Apicurio and old ones say the status alone."""
     try:
         return int(answer.json().get("error_code", 40403))

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
-from zipfile import ZipFile
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 
 from airflow_mirror.console import move_schemas
 from airflow_mirror.console.main import main
-from airflow_mirror.errors import BrokerError, InputError, NeedsHuman
+from airflow_mirror.errors import AnswerTooLarge, BrokerError, InputError, NeedsHuman
 from airflow_mirror.extras.schemas import apicurio
 from airflow_mirror.extras.schemas.move import MoveReport, move
 from airflow_mirror.extras.schemas.registry import Registry
@@ -78,7 +78,7 @@ class Dying(Registry):
         super().__init__("target", {"url": f"http://{id(driven_one)}"})
         self._driven, self._writes = driven_one, writes
 
-    def send(self, method: str, url: str, data: Any = None, headers: Any = None) -> Any:
+    def send(self, method: str, url: str, data: Any = None, headers: Any = None, most_bytes: int = 0) -> Any:
         if method != "GET":
             if self._writes == 0:
                 raise Killed
@@ -205,6 +205,24 @@ def test_export_of_another_form_is_refused_by_name(name: str | None, content: An
     )
     with pytest.raises(BrokerError, match=f"source's schema registry for its export.*({said})"):
         apicurio.export(registry)
+
+
+def test_export_that_unpacks_to_more_than_its_bound_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = io.BytesIO()
+    with ZipFile(packed, "w", ZIP_DEFLATED) as archive:
+        archive.writestr("1.Content.data", b"0" * 100_000)
+    asked = list[int]()
+
+    def send(*_: Any, most_bytes: int, **__: Any) -> Any:
+        asked.append(most_bytes)
+        return SimpleNamespace(content=packed.getvalue())
+
+    registry: Any = SimpleNamespace(role="source", native="http://r", send=send, require=lambda *_: None)
+    monkeypatch.setattr(apicurio, "MOST_BYTES", 99_999)
+    assert len(packed.getvalue()) < 1_000
+    with pytest.raises(AnswerTooLarge, match="its export.*99,999 bytes"):
+        apicurio.export(registry)
+    assert asked == [99_999]
 
 
 def test_command_says_what_it_would_do_and_does_it_with_yes(both: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from airflow_mirror.console import schemas as command
 from airflow_mirror.console.main import main
 from airflow_mirror.console.registries import named_registries
 from airflow_mirror.cutover.schema_ids import DIFFERENT, MISSING, SAME, SchemaProof
-from airflow_mirror.errors import BrokerError, InputError, TryAgain
+from airflow_mirror.errors import AnswerTooLarge, BrokerError, InputError, TryAgain
 from airflow_mirror.extras.schemas import registry as registries
 from airflow_mirror.extras.schemas.proof import prove
 from airflow_mirror.extras.schemas.registry import Registry
@@ -181,6 +181,16 @@ def test_page_to_log_in_is_no_answer(world: World) -> None:
     world.here.status, world.here.page = 200, "<html>Log in</html>"
     with pytest.raises(BrokerError, match="source's schema registry for /schemas/ids/1.*no JSON"):
         world.prove()
+
+
+def test_answer_that_is_too_large_is_left_where_it_is(world: World) -> None:
+    world.here.status, world.here.page = 200, "[" + " " * 300_000 + "1]"
+    asked = Registry("source", {"url": world.here.url})
+    assert asked.ask("GET", "/subjects") == [1]
+    for most in (100, 300_001):
+        with pytest.raises(AnswerTooLarge, match=f"source's schema registry, asked for /subjects.*{most:,} bytes"):
+            asked.send("GET", f"{world.here.url}/subjects?deleted=true", most_bytes=most)
+    assert len(asked.send("GET", f"{world.here.url}/subjects", most_bytes=300_003).content) == 300_003
 
 
 def test_header_borne_guid_is_asked_for_by_its_name(world: World) -> None:
