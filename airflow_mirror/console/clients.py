@@ -19,7 +19,7 @@ from airflow_mirror.console.request import last_plan, require_planned
 from airflow_mirror.cutover.report_store import newest_reports, reports_of
 from airflow_mirror.extras.clients.broker_files import Told, told
 from airflow_mirror.extras.clients.commits import AT, Commits
-from airflow_mirror.extras.clients.inventory import Inventory, Reader, look, opened_at
+from airflow_mirror.extras.clients.inventory import WATCH_S, Inventory, Reader, Writer, look, opened_at
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.wording import duration, listed, some
 
@@ -66,7 +66,7 @@ def _run(arguments: argparse.Namespace) -> int:
         require_planned(plan, source, target)
         while True:
             reports = newest_reports(reports_of(target, plan.mirror.name).read(), plan.mirror.name)
-            found = look(plan, source, target, max(reports, key=opened_at, default=None), commits)
+            found = look(plan, source, target, max(reports, key=opened_at, default=None), commits, WATCH_S)
             if arguments.json:
                 said = {"too_old": sorted(broker.too_old), "refused": sorted(broker.refused)}
                 print(json.dumps(found.to_dict() | said, indent=None if arguments.watch else 1), flush=True)
@@ -86,7 +86,9 @@ def _show(found: Inventory, broker: Told) -> None:
         "wave", "group", "kind", "on the source", "members there", "last commit", "topics",
         box=box.SIMPLE_HEAD, title="who reads",
     )  # fmt: skip
-    writers = Table("wave", "producer", "id", "last record", "topics", box=box.SIMPLE_HEAD, title="who writes")
+    writers = Table(
+        "wave", "producer", "id", "last record, by its time", "topics", box=box.SIMPLE_HEAD, title="who writes"
+    )
     if found.opened_ms:
         readers.add_column("on the target")
         writers.add_column("on the target")
@@ -96,11 +98,9 @@ def _show(found: Inventory, broker: Told) -> None:
             _committed(reader), some(reader.topics), *([reader.on_target] if found.opened_ms else []),
         )  # fmt: skip
     for writer in found.writers:
-        since_s = (found.at_ms - writer.last_ms) / 1000
-        wrote = "unknown" if writer.last_ms < 0 else f"{duration(since_s)} before" if since_s >= 1 else "now"
         writers.add_row(
-            ", ".join(map(str, writer.waves)), writer.name, str(writer.producer_id), wrote, some(writer.topics),
-            *([writer.on_target or "?"] if found.opened_ms else []),
+            ", ".join(map(str, writer.waves)), writer.name, str(writer.producer_id), _wrote(writer, found.at_ms),
+            some(writer.topics), *([writer.on_target or "?"] if found.opened_ms else []),
         )  # fmt: skip
     console.print(readers if found.readers else "no group has committed offsets in these topics")
     console.print(writers if found.writers else "no partition leader remembers a producer of these topics")
@@ -120,3 +120,13 @@ def _committed(reader: Reader) -> str:
         return "not told"
     at = datetime.fromtimestamp(reader.commit_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     return at if reader.commit_is == AT else f"{reader.commit_is} {at}"
+
+
+def _wrote(one: Writer, at_ms: int) -> str:
+    """Return when a producer wrote: only what was seen is ``now``, since the time of a record is its client's."""
+    since_s = (at_ms - one.last_ms) / 1000
+    if one.writing:
+        return "now"
+    if one.last_ms < 0:
+        return "unknown"
+    return f"{duration(since_s)} before" if since_s >= 0 else f"{duration(-since_s)} ahead of our clock"

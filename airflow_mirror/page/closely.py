@@ -11,7 +11,7 @@ from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import reports_of, text_in
 from airflow_mirror.errors import InputError, UnknownConnection
 from airflow_mirror.extras.clients.commits import Commits
-from airflow_mirror.extras.clients.inventory import look, opened_at
+from airflow_mirror.extras.clients.inventory import WATCH_S, look, opened_at
 from airflow_mirror.extras.drill.store import Drills
 from airflow_mirror.hooks.health import facts_of
 from airflow_mirror.jobs.health.judging import Limits, judge
@@ -116,7 +116,7 @@ class ClientsLook(_PlannedLook):
             return {"unknown": source}
         reports = reports_in(self._reports.read(), self.mirror).values()
         last = max(reports, key=opened_at, default=None)
-        return {"clients": clients_in(look(plan, source, self._target, last, self._commits))}
+        return {"clients": clients_in(look(plan, source, self._target, last, self._commits, WATCH_S))}
 
 
 def reports_in(values: Mapping[str, bytes], mirror: str) -> dict[str, CutoverReport]:

@@ -352,7 +352,8 @@ function Clients({ row }) {
   }, [at]);
   const found = told?.clients;
   const opened = found?.opened_ms > 0;
-  const ago = (ms) => (ms < 0 ? "–" : `${time((found.at_ms - ms) / 1000)}${found.at_ms - ms < 1000 ? "" : " before"}`);
+  // A record's time is its client's: only what was seen is now.
+  const wrote = ({ writing, last_ms: ms }) => (writing ? "now" : ms < 0 ? "–" : `${time(Math.abs(found.at_ms - ms) / 1000)} ${ms > found.at_ms ? "ahead of the clock here" : "before"}`);
   const committed = (one) => (one.commit_is ? `${one.commit_is === "at" ? "" : `${one.commit_is} `}${date(one.commit_ms / 1000)}` : "not told");
   const table = (titles, rows, cells) => h(Table.Root, { size: "sm", mb: 3 },
     h(Table.Header, null, h(Table.Row, { bg: "transparent" }, titles.map((title) => h(Table.ColumnHeader, { key: title }, title)))),
@@ -366,8 +367,8 @@ function Clients({ row }) {
       h(Muted, { mb: 2, role: "status" }, `${number(found.readers_count)} groups, ${number(found.writers_count)} producers${opened ? `; ${number(found.waiting)} have not come to the target, ${number(found.newcomers)} producers without a transactional id have` : ""}; asked ${date(found.at_ms / 1000)}`),
       found.readers.length > 0 && table(["wave", "group", "kind", "on the source", "members there", "last commit", "topics", ...(opened ? ["on the target"] : [])], found.readers,
         (one) => [one.wave || "none", one.group, one.kind, one.state, few(one.clients) || "none", committed(one), few(one.topics), ...(opened ? [one.on_target] : [])]),
-      found.writers.length > 0 && table(["wave", "producer", "id", "last record", "topics", ...(opened ? ["on the target"] : [])], found.writers,
-        (one) => [one.waves.join(", "), one.name, one.producer_id, ago(one.last_ms), few(one.topics), ...(opened ? [one.on_target || "?"] : [])]),
+      found.writers.length > 0 && table(["wave", "producer", "id", "last record, by its time", "topics", ...(opened ? ["on the target"] : [])], found.writers,
+        (one) => [one.waves.join(", "), one.name, one.producer_id, wrote(one), few(one.topics), ...(opened ? [one.on_target || "?"] : [])]),
       [...found.unseen, found.untold].map((line, n) => h(Muted, { key: n, fontSize: "xs", overflowWrap: "anywhere" }, `not seen: ${line}`))));
 }
 

@@ -8,7 +8,7 @@ and who writes without numbering its batches, nobody lists: :data:`UNTOLD` says 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from airflow_mirror.cutover.report import CutoverReport, GroupRecord
 from airflow_mirror.cutover.request import Clusters
 from airflow_mirror.errors import ClusterUnreachable, MirrorError
 from airflow_mirror.extras.clients.commits import Commit, Commits
+from airflow_mirror.extras.clients.since import Since, written_since
 from airflow_mirror.extras.drill.clients import check_logins
 from airflow_mirror.extras.readiness.external_state import elsewhere, streams
 from airflow_mirror.extras.readiness.groups import Group, groups
@@ -36,6 +37,8 @@ UNTOLD = (
     "clients that were refused, and who is behind a proxy. A broker's metrics or request log tell more: --broker-file"
 )
 _PATIENCE_S = 15.0
+WATCH_S = 2.0  # for people who ask once
+_PRODUCERS = "producers (since Kafka 2.8)"
 # What the target says of a client of the source.
 READS, COMMITTED, WRITES, NOT_YET = "is a member", "has committed since", "has written", "not yet"
 
@@ -75,7 +78,9 @@ class Writer:
     """A producer of the source.
 
     :param name: its transactional id, or ``producer ID``. :param transactional: only then it is known on the target.
-    :param topics: that it has written to, sorted. :param last_ms: newest time among its records.
+    :param topics: that it has written to, sorted.
+    :param last_ms: newest time among its records, by its own clock unless the topic has LogAppendTime.
+    :param writing: it wrote while it was looked.
     :param producer_id: on the source. :param waves: of these topics, as of :class:`Reader`.
     :param since_opening: it has written to the source after the target was opened, or has a transaction open there.
     :param on_target: as of :class:`Reader`; "" also of one without a transactional id.
@@ -87,6 +92,7 @@ class Writer:
     last_ms: int
     producer_id: int = -1
     waves: Sequence[int] = ()
+    writing: bool = False
     since_opening: bool = False
     on_target: str = ""
 
@@ -129,14 +135,17 @@ class Inventory:
 
 
 def look(
-    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, report: CutoverReport | None, commits: Commits | None = None
-) -> Inventory:
+    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, report: CutoverReport | None, commits: Commits | None = None,
+    watch_s: float = 0.0,
+) -> Inventory:  # fmt: skip
     """Ask both clusters.
 
     :param report: of the mirror's last cutover; None: there was none. :param commits: of earlier looks.
+    :param watch_s: for how long it is watched who writes, at least.
     :raises ClusterUnreachable: one of them does not answer.
     """
     to, at_ms = Questions(ClusterUnreachable), round(time.time() * 1000)
+    begun = time.monotonic()
     hidden = list[str]()
     every, offsets = ask_groups(to, source, hidden)
     topics, names = [t.source_topic for t in plan.topics], {one.group_id for one in every}
@@ -151,18 +160,24 @@ def look(
     ways = waves(topics, {group: its for group, its in reads.items() if plan.mirror.selects_group(group)})
     known = [one for one in groups(every, kept, reads, ways) if one.topics]
     told, why = (commits or Commits()).of(source, {one.name: offsets.get(one.name, {}) for one in known}, at_ms)
-    states = to.ask("producers (since Kafka 2.8)", lambda: source.wire.describe_producers(plan.routes))
+    states = to.ask(_PRODUCERS, lambda: source.wire.describe_producers(plan.routes))
     # A producer whose id is hidden looks like one without, and nobody waits for it on the target.
     ids = to.ask("transactional ids of producers (since Kafka 3.0)", lambda: transactional_ids(source, hidden)) or {}
     wrote = producers(states or {}, ids, ways)
     opened_ms = opened_at(report)
+    since = _since(to, source, report, wrote, hidden) if opened_ms else None
+    writing = set[int]()
+    if states is not None:
+        time.sleep(max(0.0, begun + watch_s - time.monotonic()))
+        again = to.ask(_PRODUCERS, lambda: source.wire.describe_producers(plan.routes)) or {}
+        writing = {one.producer_id for tp, its in again.items() for one in set(its) - set(states.get(tp, ()))}
     listed = {one.group_id for one in every}
     # A source forgets a group some days after it was left, whether it has come to the target or not.
     forgotten = [one for one in report.groups if one.group not in listed] if report is not None and opened_ms else []
     wave_of = {topic: number for number, wave in enumerate(ways, 1) for topic in wave.topics}
     readers = [_reader(one, who.get(one.name), told.get(one.name)) for one in known]
     readers += [_forgotten(one, wave_of) for one in forgotten]
-    writers = [_writer(one, opened_ms) for one in wrote if not one.is_mirror]
+    writers = [_writer(one, opened_ms, since, writing) for one in wrote if not one.is_mirror]
     inventory = Inventory(
         mirror=plan.mirror.name, at_ms=at_ms, opened_ms=opened_ms, newcomers=0, unseen=(),
         readers=sorted(readers, key=lambda one: (one.wave or len(ways) + 1, one.group)),
@@ -250,12 +265,32 @@ def _forgotten(one: GroupRecord, wave_of: Mapping[str, int]) -> Reader:
     )
 
 
-def _writer(one: Producer, opened_ms: int) -> Writer:
+def _since(
+    to: Questions, source: ClusterAdmin, report: CutoverReport | None, wrote: Sequence[Producer], hidden: list[str]
+) -> Since | None:  # fmt: skip
+    """Return what the source's logs tell; None: they can't be read, which is said, as is what they leave open."""
+    cut = {} if report is None else report.cut
+    found = to.ask("who has written to the source since the opening", lambda: written_since(cut, source.wire))
+    if found is None:
+        return None
+    others = {
+        tp for one in wrote if not one.is_mirror and one.producer_id not in found.producers for tp in one.partitions
+    }
+    if unsure := sorted(others & found.partly):
+        hidden.append(f"who has written to {some(unsure)} since the opening, but for the newest part: by their clocks")
+    hidden += found.lines()
+    return found
+
+
+def _writer(one: Producer, opened_ms: int, since: Since | None, writing: Collection[int]) -> Writer:
+    by_log = since is not None and since.read.issuperset(one.partitions)
+    later = one.last_ms > opened_ms if not by_log else False  # its clock may be wrong: where nothing else tells
+    seen = since is not None and one.producer_id in since.producers
     return Writer(
         name=one.name, transactional=bool(one.transactional_id), last_ms=one.last_ms, producer_id=one.producer_id,
-        waves=one.waves,
-        topics=sorted({tp.rpartition("-")[0] for tp in one.partitions}),
-        since_opening=bool(opened_ms) and (one.last_ms > opened_ms or one.in_transaction),
+        waves=one.waves, topics=sorted({tp.rpartition("-")[0] for tp in one.partitions}),
+        writing=one.producer_id in writing,
+        since_opening=bool(opened_ms) and (seen or later or one.in_transaction),
     )  # fmt: skip
 
 

@@ -78,6 +78,18 @@ def test_tables_say_who_is_there_and_who_is_waited_for(run: Any, capsys: pytest.
     assert "not seen:\n  - groups: no\n  - no broker lists: clients that read without a group" in text
 
 
+def test_only_what_was_seen_is_now(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """A clock that is two hours ahead, or behind, says nothing about who is still there."""
+    writers = [
+        Writer(name=name, transactional=True, topics=["orders"], last_ms=161_000 + off_ms, writing=writing)
+        for name, off_ms, writing in (("ahead", 7_200_000, False), ("behind", -100_000, True), ("none", -161_001, False))
+    ]
+    run([replace(OPEN, opened_ms=0, writers=writers)])
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["ahead", "2", "h", "ahead", "of", "our", "clock", "orders"] in rows
+    assert ["behind", "now", "orders"] in rows and ["none", "unknown", "orders"] in rows
+
+
 def test_nothing_is_ticked_off_before_the_target_is_open(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([replace(OPEN, opened_ms=0, unseen=())]) == 0
     text = capsys.readouterr().out
