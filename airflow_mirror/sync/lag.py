@@ -81,22 +81,32 @@ def measure(
     ]
 
 
-def require_planned_topics(plan: Plan, source: ClusterAdmin) -> None:
-    """Return if the source still has each of the plan's topics: one that is gone has no lag, and a new one of its name
-    is behind what was copied of the old one.
+DELETED, AGAIN = "deleted", "created again"
 
-    :raises TryAgain: names those that it has not. A broker that has just started may not know them yet.
+
+def gone(plan: Plan, source: ClusterAdmin) -> dict[str, str]:
+    """Return what became of the plan's topics that the source has not: :data:`DELETED`, or another one has its name.
+
+    They have no lag: one of which nothing is left, and one that is behind what was copied of the old one.
     """
     there = source.topics([t.source_topic for t in plan.topics])
     ids = {name: info.topic_id for name, info in there.items()}
-    gone = [
-        f"{t.source_topic} was {'deleted' if t.source_topic not in ids else 'created again'}"
+    return {
+        t.source_topic: AGAIN if t.source_topic in ids else DELETED
         for t in plan.topics
         if ids.get(t.source_topic) != t.source_topic_id
-    ]
-    if gone:
+    }
+
+
+def require_planned_topics(plan: Plan, source: ClusterAdmin) -> None:
+    """Return if the source still has each of the plan's topics.
+
+    :raises TryAgain: names those that it has not. A broker that has just started may not know them yet.
+    """
+    if found := gone(plan, source):
         remedy = "Plan again: the next plan leaves them out."
-        raise TryAgain(f"mirror {plan.mirror.name!r}: the source has other topics than its plan", some(gone), remedy)
+        lines = [f"{name} was {became}" for name, became in found.items()]
+        raise TryAgain(f"mirror {plan.mirror.name!r}: the source has other topics than its plan", some(lines), remedy)
 
 
 @dataclass(kw_only=True)

@@ -57,6 +57,8 @@ def gather(
         facts = Facts(
             tail=to.ask("tail", look) or TailFacts(),
             lags=to.ask("lag", lags) or (),
+            gone=to.ask("topics", lambda: lag.gone(plan, source)) or {},
+            missing=to.ask("topics", lambda: _missing(plan, target)) or (),
             lease=to.ask("lease", lambda: _lease(plan, target)) or "",
             not_held=to.ask("hold", lambda: _not_held(plan, target)) or (),
             free_bytes=to.ask("disk", target.usable_bytes) or {},
@@ -68,6 +70,11 @@ def gather(
     late = to.ask("lag", lambda: _late(source, behind, limits, clock())) or ()
     racing, lost = to.ask("retention", lambda: _retention(source, behind, limits, clock())) or ({}, {})
     return replace(facts, late=late, racing=racing, lost=lost, held=[str(one) for one in held])
+
+
+def _missing(plan: Plan, target: ClusterAdmin) -> list[str]:
+    there = target.topics([t.target_topic for t in plan.topics])
+    return sorted(t.target_topic for t in plan.topics if t.target_topic not in there)
 
 
 def _late(

@@ -15,7 +15,7 @@ from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Sign
 from airflow_mirror.jobs.runner.wishes import Wish
 from airflow_mirror.plan.findings import BLOCK, WARN, Checks, Finding, Unknown
-from airflow_mirror.sync.lag import PartitionLag
+from airflow_mirror.sync.lag import AGAIN, DELETED, PartitionLag
 from airflow_mirror.wording import count, duration, size, some
 
 
@@ -79,6 +79,8 @@ class Facts:
 
     :param lease: who holds the writer lease: ``a job``, ``a cutover`` or ``nobody``.
     :param held: what waits for the same open transactions for a while, a line each. It is not in the lags.
+    :param gone: source topics that were deleted, or created again: :func:`.sync.lag.gone`. They have no lag.
+    :param missing: target topics that are not there.
     :param late: partitions that lack a record that is older than ``max_lag_s``.
     :param racing: partitions without the headroom, and for how many seconds their topics keep records.
     :param lost: how many offsets the source has deleted of a partition before they were copied.
@@ -93,6 +95,8 @@ class Facts:
     lease: str = "a job"
     lags: Sequence[PartitionLag] = ()
     held: Sequence[str] = ()
+    gone: Mapping[str, str] = field(default_factory=dict)
+    missing: Sequence[str] = ()
     late: Collection[TopicPartition] = ()
     racing: Mapping[TopicPartition, float] = field(default_factory=dict)
     lost: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -163,6 +167,14 @@ def _lag(facts: Facts, limits: Limits) -> Iterator[str]:
         yield f"{_partitions(far)} more than {count(most or 0, 'offset')} behind: {shown}"
 
 
+@CHECKS.check("topics")
+def _topics(facts: Facts, _: Limits) -> Iterator[str]:
+    if again := sorted(name for name, became in facts.gone.items() if became == AGAIN):
+        yield f"created again on the source, and not copied: {some(again)}; plan again"
+    if facts.missing:
+        yield f"the target has no such topics any more: {some(facts.missing)}"
+
+
 @CHECKS.check("retention", needs=["lag"])
 def _retention(facts: Facts, limits: Limits) -> Iterator[str]:
     if facts.lost:
@@ -199,9 +211,12 @@ def _follow(facts: Facts, _: Limits) -> Iterator[str]:
             yield f"{kind} do not follow: {report['error']}"
 
 
-@CHECKS.check("left_out", needs=["tail"], of="tail", level=WARN)
+@CHECKS.check("left_out", needs=["tail", "topics"], of="tail", level=WARN)
 def _left_out(facts: Facts, _: Limits) -> Iterator[str]:
-    yield from facts.tail.said.follows.get("topics", {}).get("said", [])
+    if report := facts.tail.said.follows.get("topics"):
+        yield from report.get("said", [])
+    elif deleted := sorted(name for name, became in facts.gone.items() if became == DELETED):
+        yield f"deleted on the source, or hidden: {some(deleted)}"
 
 
 @CHECKS.check("notes", needs=["tail"], of="tail", level=WARN)

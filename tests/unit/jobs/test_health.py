@@ -118,6 +118,26 @@ def test_what_the_source_deletes_is_told_before_and_after() -> None:
     ]
 
 
+def test_topics_without_a_lag_are_told(world: World) -> None:
+    """One that is gone lacks nothing, and one that was created again seems ahead."""
+    gathered = world.gather()
+    assert (gathered.gone, gathered.missing) == ({}, ())
+    world.plan = plan_of(
+        MIRROR,
+        topic_plan("t", {0: 0, 1: 0}, source_topic_id="before"),
+        topic_plan("u", {0: 0}, source_topic_id="u"),
+    )
+    gathered = world.gather()
+    lines = found(gone=gathered.gone, missing=gathered.missing)
+    assert lines == [
+        ("topics", "created again on the source, and not copied: t; plan again", True),
+        ("topics", "the target has no such topics any more: u", True),
+        ("left_out", "deleted on the source, or hidden: u", False),
+    ]
+    said = sign(follows={"topics": {"said": ["gone from the source: u"]}})
+    assert [what for check, what, _ in found(gone={"u": "deleted"}, tail=said)] == ["gone from the source: u"]
+
+
 def test_stopped_partitions_are_counted_and_their_errors_shown() -> None:
     stopped = {"states": {"stopped": 2}, "stopped": ["t-0: x", "t-1: y"]}
     assert found(tail=sign(summary=stopped)) == [("stopped", "2 partitions stopped: t-0: x; t-1: y", True)]
