@@ -10,12 +10,13 @@ from dataclasses import replace
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.jobs.health.judging import Facts, Limits, TailFacts
-from airflow_mirror.jobs.progress.retained import retention_s
+from airflow_mirror.jobs.progress.retained import retention_bytes, retention_s
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.held import named
 from airflow_mirror.plan.configs import held_values
 from airflow_mirror.plan.findings import Questions
 from airflow_mirror.plan.finite_hold import older
+from airflow_mirror.plan.inventory import is_tiered
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync import lag
 from airflow_mirror.sync.hold import changed_settings
@@ -24,6 +25,7 @@ from airflow_mirror.sync.maps import OffsetMaps
 # What a tail needs to copy a record that it is in time with. A source that gets old records all the time has one that
 # is late at each moment; only what was there a while ago, and is not copied yet, says that the tail is.
 BETWEEN_S = 5.0
+_RATE_S = 3600.0  # what is written in five seconds is a matter of chance
 
 
 def gather(
@@ -69,7 +71,10 @@ def gather(
     behind = {one.source: one.position for one in facts.lags if one.position < before.get(one.source, 0)}
     late = to.ask("lag", lambda: _late(source, behind, limits, clock())) or ()
     racing, lost = to.ask("retention", lambda: _retention(source, behind, limits, clock())) or ({}, {})
-    return replace(facts, late=late, racing=racing, lost=lost, held=[str(one) for one in held])
+    grown = {one.source: one.log_end - before[one.source] for one in facts.lags if one.source in before}
+    by_size = to.ask("retention_bytes", lambda: _by_size(source, behind, grown, limits, clock())) or {}
+    shown = [str(one) for one in held]
+    return replace(facts, late=late, racing=racing, racing_by_size=by_size, lost=lost, held=shown)
 
 
 def _missing(plan: Plan, target: ClusterAdmin) -> list[str]:
@@ -110,6 +115,43 @@ def _retention(
         for tp in older(source, positions, _ms_ago(now_s, time_s - limits.headroom_s(time_s)))
     }
     return racing, lost
+
+
+def _by_size(
+    source: ClusterAdmin, behind: Mapping[TopicPartition, int], grown: Mapping[TopicPartition, int], limits: Limits,
+    now_s: float,
+) -> dict[TopicPartition, float]:  # fmt: skip
+    """Return the partitions to which ``retention.bytes`` leaves too little headroom, and in how many seconds it ends.
+
+    At the rate of the last hour, by the records' times; where no record is that young, at that between the two looks.
+    Brokers delete whole segments, so it may take longer. Of a topic in tiered storage nobody tells the size.
+
+    :param grown: offsets written between the two looks.
+    :raises MissingRight: sizes need DESCRIBE on the cluster; asked for only where a topic has such a limit.
+    """
+    kept = dict[str, int]()
+    for name, entries in source.topic_configs({tp.topic for tp in behind}).items():
+        if (limit := retention_bytes(entries)) is not None and not is_tiered(entries):
+            kept[name] = limit
+    positions = {tp: position for tp, position in behind.items() if tp.topic in kept}
+    if not positions:
+        return {}
+    sizes, starts, ends = (
+        source.wire.log_sizes(positions), source.offsets(positions, "earliest"), source.offsets(positions, "latest"),
+    )  # fmt: skip
+    young = source.offsets(positions, _ms_ago(now_s, _RATE_S))
+    racing = {}
+    for tp, position in positions.items():
+        if not sizes[tp] or ends[tp] <= starts[tp]:
+            continue
+        room = kept[tp.topic] * (ends[tp] - starts[tp]) / sizes[tp]  # in offsets
+        rate = (ends[tp] - young[tp]) / _RATE_S if young[tp] >= 0 else grown.get(tp, 0) / BETWEEN_S
+        left = position - (ends[tp] - room)
+        if left <= 0:
+            racing[tp] = 0.0
+        elif rate > 0 and left / rate < limits.headroom_s(room / rate):
+            racing[tp] = left / rate
+    return racing
 
 
 def _lease(plan: Plan, target: ClusterAdmin) -> str:

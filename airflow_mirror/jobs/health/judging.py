@@ -83,6 +83,7 @@ class Facts:
     :param missing: target topics that are not there.
     :param late: partitions that lack a record that is older than ``max_lag_s``.
     :param racing: partitions without the headroom, and for how many seconds their topics keep records.
+    :param racing_by_size: likewise by ``retention.bytes``, and in how many seconds they may begin to lose records.
     :param lost: how many offsets the source has deleted of a partition before they were copied.
     :param not_held: settings of target topics that are not on hold: the topic, the key and the value there.
     :param free_bytes: see :meth:`.ClusterAdmin.usable_bytes`.
@@ -99,6 +100,7 @@ class Facts:
     missing: Sequence[str] = ()
     late: Collection[TopicPartition] = ()
     racing: Mapping[TopicPartition, float] = field(default_factory=dict)
+    racing_by_size: Mapping[TopicPartition, float] = field(default_factory=dict)
     lost: Mapping[TopicPartition, int] = field(default_factory=dict)
     not_held: Sequence[tuple[str, str, str | None]] = ()
     free_bytes: Mapping[int, int | None] = field(default_factory=dict)
@@ -184,6 +186,14 @@ def _retention(facts: Facts, limits: Limits) -> Iterator[str]:
         shown = some(f"{tp} (keeps {duration(kept)})" for tp, kept in sorted(facts.racing.items()))
         least = min(limits.headroom_s(kept) for kept in facts.racing.values())
         yield f"the source will delete records that are not copied in less than {duration(least)}: {shown}"
+
+
+@CHECKS.check("retention_bytes", needs=["lag"], hidden=WARN)
+def _retention_bytes(facts: Facts, _: Limits) -> Iterator[str]:
+    if facts.racing_by_size:
+        soonest = sorted(facts.racing_by_size.items(), key=lambda one: (one[1], one[0]))
+        shown = some(f"{tp} {f'in {duration(left)}' if left else 'at any time'}" for tp, left in soonest)
+        yield f"the source may delete by size (retention.bytes) what is not copied: {shown}"
 
 
 @CHECKS.check("stopped", needs=["tail"], of="tail")

@@ -88,8 +88,18 @@ def look(source: ClusterAdmin, table: Table, kept_s: Mapping[str, float] | None)
 
 def retention_s(entries: Mapping[str, ConfigEntry]) -> float | None:
     """Return for how long a topic keeps records; None: for ever, or its cluster does not tell."""
-    policy, kept = (entries[key].value if key in entries else None for key in ("cleanup.policy", "retention.ms"))
+    kept_ms = _limit(entries, "retention.ms")
+    return None if kept_ms is None else kept_ms / 1000
+
+
+def retention_bytes(entries: Mapping[str, ConfigEntry]) -> int | None:
+    """Return how many bytes of each partition a topic keeps at least; None: all, or its cluster does not tell."""
+    return _limit(entries, "retention.bytes")
+
+
+def _limit(entries: Mapping[str, ConfigEntry], name: str) -> int | None:
+    policy, kept = (entries[key].value if key in entries else None for key in ("cleanup.policy", name))
     if "delete" not in (policy or ""):
         return None
-    kept_ms = int(kept or -1)
-    return kept_ms / 1000 if kept_ms >= 0 else None
+    limit = int(kept or -1)
+    return limit if limit >= 0 else None

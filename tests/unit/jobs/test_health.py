@@ -184,7 +184,9 @@ def test_a_question_without_an_answer_is_a_finding(check: str) -> None:
 @pytest.mark.parametrize("error", [MissingRight("x", "y", "z"), ApiNotServed("b", "a", 0, None)])
 def test_what_few_clusters_tell_only_warns(error: Any) -> None:
     findings = found(Limits(warn_only=()), unknown={"disk": error, "lag": error})
-    assert [(check, fails) for check, _, fails in findings] == [("lag", True), ("retention", True), ("disk", False)]
+    assert [(check, fails) for check, _, fails in findings] == [
+        ("lag", True), ("retention", True), ("retention_bytes", False), ("disk", False)
+    ]  # fmt: skip
 
 
 def test_which_checks_warn_is_a_choice_among_known_ones() -> None:
@@ -204,7 +206,7 @@ class Cluster:
     def __init__(self, logs: Mapping[int, tuple[int, int]], **settings: str) -> None:
         self.config = ClientConfig({"bootstrap.servers": "127.0.0.1:1"}, "cluster")
         self.logs, self.settings, self.age_s = dict(logs), settings, {offset: 0.0 for offset in range(100)}
-        self.wire, self.away = None, set[str]()
+        self.wire, self.away = self, set[str]()
 
     def _ask(self, what: str) -> None:
         if what in self.away:
@@ -227,6 +229,10 @@ class Cluster:
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
         entries = {key.replace("_", "."): ConfigEntry(value=v, source="D") for key, v in self.settings.items()}
         return {name: entries for name in names}
+
+    def log_sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        self._ask("sizes")
+        return {tp: 100 * (end - start) for tp in partitions for start, end in [self.logs[tp.partition]]}
 
     def usable_bytes(self) -> dict[int, int | None]:
         self._ask("disk")
@@ -302,6 +308,40 @@ def test_headroom_is_measured_by_what_the_topic_keeps(world: World) -> None:
     assert world.gather(min_headroom_s=1700.0).racing == {}
     world.source.settings["cleanup_policy"] = "compact"
     assert world.gather().racing == {}
+
+
+def test_headroom_by_size_is_measured_at_the_last_hours_rate(world: World) -> None:
+    """The log takes 100 bytes an offset and keeps 30 offsets; ten an hour are written."""
+    world.target.logs = {0: (0, 40), 1: (0, 50)}
+    world.source.age_s |= {o: 7200.0 for o in range(40)}
+    world.source.settings |= {"retention_ms": "-1", "retention_bytes": "3000"}
+    assert world.gather(min_headroom_s=2 * 3600.0 - 1).racing_by_size == {}
+    assert world.gather().racing_by_size == {}, "of three hours it keeps half is asked for, and two are left"
+    world.target.logs[0] = (0, 34)
+    assert world.gather().racing_by_size == {ZERO: pytest.approx(1.4 * 3600)}
+    world.target.logs[0] = (0, 19)
+    assert world.gather().racing_by_size == {ZERO: 0.0}
+    lines = found(racing_by_size={ZERO: 0.0, ONE: 1.4 * 3600})
+    said = "the source may delete by size (retention.bytes) what is not copied: t-0 at any time, t-1 in 84 min"
+    assert lines == [("retention_bytes", said, True)]
+
+
+def test_rate_of_records_without_young_times_is_that_between_the_looks(world: World) -> None:
+    world.target.logs = {0: (0, 40), 1: (0, 50)}
+    world.source.age_s = {o: 9e5 for o in range(100)}
+    world.source.settings |= {"retention_ms": "-1", "retention_bytes": "3000"}
+    world.meanwhile = lambda: world.source.logs.update({0: (0, 60)})
+    assert world.gather().racing_by_size == {ZERO: pytest.approx(5.0)}, "30 are kept, 10 are left, two a second come"
+
+
+@pytest.mark.parametrize("settings", [{}, {"cleanup_policy": "compact"}, {"remote_storage_enable": "true"}])
+def test_sizes_are_asked_for_only_where_size_deletes(world: World, settings: dict[str, str]) -> None:
+    """They need a right on the cluster that a mirror need not have."""
+    world.target.logs, world.source.away = {0: (0, 40), 1: (0, 50)}, {"sizes"}
+    world.source.settings |= {"retention_bytes": "3000", **settings} if settings else {"retention_bytes": "-1"}
+    assert world.gather().unknown == {}
+    world.source.settings |= {"retention_bytes": "3000", "cleanup_policy": "delete", "remote_storage_enable": "false"}
+    assert world.gather().unknown.keys() == {"retention_bytes"}
 
 
 def test_what_is_gone_before_it_was_copied_is_lost(world: World) -> None:
