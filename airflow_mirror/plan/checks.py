@@ -180,10 +180,11 @@ def _lease(s: Situation) -> Iterator[Finding]:
             f"{key} can't be read {of}",
             f"Make sure that it is {_LEASE_MS} or more on every broker of the target; Kafka's default is 900000.",
         )
-    entry = (s.target.broker_configs or {}).get("transactional.id.expiration.ms")
-    if entry is not None and entry.value is not None and int(entry.value) < _FORGETS_MS:
+    forgetting, where = s.target.of_brokers("transactional.id.expiration.ms", lambda ms: int(ms) < _FORGETS_MS)
+    if forgetting:
         yield warn(
-            f"transactional.id.expiration.ms is {int(entry.value):,}: so soon coordinators forget the writer lease",
+            f"transactional.id.expiration.ms is {min(map(int, forgetting.values())):,}{where}: so soon coordinators "
+            "forget the writer lease",
             "Set it to an hour or more; Kafka's default is a week. A copy renews its lease three times within it, and "
             "pauses for seconds where that fails.",
         )

@@ -114,9 +114,9 @@ def _auto_create(s: Situation) -> Iterator[Finding]:
             "Make sure that auto.create.topics.enable is false.",
         )
         return
-    entry = s.target.broker_configs.get("auto.create.topics.enable")
-    if entry is not None and entry.value == "true":
+    creating, where = s.target.of_brokers("auto.create.topics.enable", lambda value: value == "true")
+    if creating:
         yield warn(
-            "auto.create.topics.enable is true",
+            f"auto.create.topics.enable is true{where}",
             "A client that starts early creates topics with the wrong partition count. Set it to false.",
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
@@ -26,6 +26,7 @@ from airflow_mirror.plan.targets import KINDS, Managed
 from airflow_mirror.plan.upstream import Upstream, read_upstream
 from airflow_mirror.wire.errors import ApiNotServed
 from airflow_mirror.wire.served import Without
+from airflow_mirror.wording import some
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +82,7 @@ class Refusal(NamedTuple):
 class Inventory:
     """One cluster, as far as a mirror uses it.
 
-    :param broker_configs: of one broker; None if the principal may not read them.
+    :param broker_configs: by broker; None if the principal may not read them. Of the target only.
     :param groups: committed positions by group; of the source only.
     :param own_configs: the topic configs that the cluster knows, and their values there without an override (None: not
         seen); of the target only, None if it could not be queried.
@@ -119,7 +120,7 @@ class Inventory:
     cluster_id: str
     brokers: int
     topics: Mapping[str, TopicState]
-    broker_configs: Mapping[str, ConfigEntry] | None = None
+    broker_configs: Mapping[int, Mapping[str, ConfigEntry]] | None = None
     groups: Mapping[str, Mapping[TopicPartition, GroupPosition]] = field(default_factory=dict)
     own_configs: Mapping[str, str | None] | None = None
     other_topics: tuple[str, ...] = ()
@@ -158,6 +159,15 @@ class Inventory:
     def fixed_replicas(self) -> int | None:
         """The replication factor that each of its topics has; None: as it is wished."""
         return None if self.managed is None else self.managed.replicas
+
+    def of_brokers(self, key: str, holds: Callable[[str], bool]) -> tuple[dict[int, str], str]:
+        """Return a setting of the brokers that have such a value, and who they are: empty if all are.
+
+        Brokers have files of their own: one that was forgotten is found by the first client that meets it.
+        """
+        every = {broker: configs.get(key) for broker, configs in sorted((self.broker_configs or {}).items())}
+        found = {broker: one.value for broker, one in every.items() if one and one.value is not None and holds(one.value)}
+        return found, "" if len(found) == len(every) else f" on {some(f'broker {broker}' for broker in found)}"
 
 
 def select_topics(mirror: Mirror, source: ClusterAdmin) -> list[str]:
@@ -265,7 +275,6 @@ def read_target(target: ClusterAdmin, names: Collection[str]) -> Inventory:
         by_broker: Mapping[int, Mapping[str, ConfigEntry]] | None = target.broker_configs()
     except MissingRight:
         by_broker = None
-    configs = None if by_broker is None else next(iter(by_broker.values()), {})
     own = read_own_configs(target)
     longest = {broker: _max_transaction_ms(entries) for broker, entries in (by_broker or {}).items()}
     try:
@@ -274,7 +283,7 @@ def read_target(target: ClusterAdmin, names: Collection[str]) -> Inventory:
         usable = {}
     topics = read_topics(target, names)
     return Inventory(
-        cluster_id=cluster_id, brokers=brokers, topics=topics, broker_configs=configs, own_configs=own,
+        cluster_id=cluster_id, brokers=brokers, topics=topics, broker_configs=by_broker, own_configs=own,
         max_transaction_ms=longest, sizes=_sizes(target, topics), usable_bytes=usable, quotas=_quotas(target),
     )  # fmt: skip
 

@@ -97,12 +97,12 @@ def _message_size(s: Situation, pair: Pair, _: TopicPlan) -> Iterator[Finding]:
 @CHECKS.check("request_size", "the target's brokers take the largest batch")
 @each_topic
 def _request_size(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Finding]:
-    entry = (s.target.broker_configs or {}).get("socket.request.max.bytes")
     largest = int(pair.source.config("max.message.bytes") or 0)
-    if entry is not None and entry.value is not None and largest >= int(entry.value):
+    refusing, where = s.target.of_brokers("socket.request.max.bytes", lambda limit: largest >= int(limit))
+    if refusing:
         yield block(
             f"batches of up to {largest:,} bytes (max.message.bytes), but the target's brokers refuse requests above "
-            f"{int(entry.value):,} bytes (socket.request.max.bytes)",
+            f"{min(map(int, refusing.values())):,} bytes (socket.request.max.bytes{where})",
             f"Raise socket.request.max.bytes on the target above {largest:,}, or lower max.message.bytes on the source "
             "to the largest batch that its producers send.",
             f"topic {topic.source_topic!r}",

@@ -60,11 +60,11 @@ def a_topic(
 
 def a_cluster(
     *topics: Any, cluster_id: str = "c1", brokers: int = 3, groups: dict[str, Any] | None = None,
-    auto_create: str = "false", own_configs: dict[str, str] = DEFAULTS, max_transaction_ms: Any = None,
+    auto_create: Any = "false", own_configs: dict[str, str] = DEFAULTS, max_transaction_ms: Any = None,
     sizes: Any = "none", usable_bytes: Any = None, quotas: Any = "none", kind: str | None = None,
     kind_by_address: str | None = None, **broker: Any,
 ) -> Inventory:  # fmt: skip
-    """A cluster; ``socket_request_max_bytes="1"`` is a setting of its brokers."""
+    """A cluster; ``socket_request_max_bytes="1"`` is a setting of its brokers, ``{2: "1"}`` of one of them."""
     return Inventory(
         cluster_id=cluster_id,
         brokers=brokers,
@@ -72,8 +72,12 @@ def a_cluster(
         names=tuple(t.info.name for t in topics),
         group_ids=tuple(groups or {}),
         broker_configs={
-            key.replace("_", "."): ConfigEntry(value=value, source="STATIC_BROKER_CONFIG")
-            for key, value in {"auto_create_topics_enable": auto_create, **broker}.items()
+            number: {
+                key.replace("_", "."): ConfigEntry(value=of_all, source="STATIC_BROKER_CONFIG")
+                for key, value in {"auto_create_topics_enable": auto_create, **broker}.items()
+                if (of_all := value.get(number) if isinstance(value, dict) else value) is not None
+            }
+            for number in range(1, brokers + 1)
         },
         groups={g: positions(p) for g, p in (groups or {}).items()},
         own_configs=own_configs,

@@ -272,6 +272,21 @@ def test_a_target_that_creates_topics_by_itself_is_a_warning() -> None:
     assert levels(plan(a_topic(), auto_create="true"), "auto_create") == ["warn"]
 
 
+def test_brokers_whose_settings_differ_from_the_first_ones_are_named() -> None:
+    """Each has a file of its own; the last one to be started may have been forgotten."""
+    made = plan(
+        a_topic(**{"max_message_bytes": "1048588"}),
+        auto_create={1: "false", 2: "true", 3: "false"},
+        socket_request_max_bytes={1: "104857600", 2: "9000", 3: "8000"},
+        transactional_id_expiration_ms={1: "604800000", 3: "9"},
+    )
+    assert findings(made, "auto_create") == [("warn", "target cluster", "auto.create.topics.enable is true on broker 2")]
+    ((level, _, said),) = findings(made, "request_size")
+    assert level == "block" and said.endswith("above 8,000 bytes (socket.request.max.bytes on broker 2, broker 3)")
+    ((level, _, said),) = findings(made, "lease")
+    assert level == "warn" and said.startswith("transactional.id.expiration.ms is 9 on broker 3: so soon")
+
+
 def test_a_target_whose_broker_settings_are_secret_is_a_warning() -> None:
     there = replace(a_cluster(cluster_id="c2"), broker_configs=None)
     assert levels(decide(a_mirror(), a_cluster(a_topic()), there, (), NOW), "auto_create") == ["warn"]
