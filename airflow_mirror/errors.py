@@ -588,6 +588,15 @@ class OpenOutcomeUnknown(TryAgain):
     remedy = "Nothing was undone, and the {cluster} cluster stays fenced. Run the cutover again once the target answers."
 
 
+class RegistryStillHeld(TryAgain):
+    """A cutover has opened the target, and its schema registry could not be released."""
+
+    role: str
+    cause: str
+    what = "the target is open, and the {role}'s schema registry still takes no schema"
+    remedy = """The same cutover, called again, releases it; 'airflow-mirror move-schemas --release --yes' does, too."""
+
+
 class CutoverCancelled(TryAgain):
     """The cutover was asked to stop, and backed out."""
 

@@ -18,7 +18,7 @@ from typing import Any
 from airflow_mirror.console.clusters import config_of, planned_source, target_of
 from airflow_mirror.console.command import add_yes, command
 from airflow_mirror.console.home import add_home, configured, home_of
-from airflow_mirror.console.registries import prover_of
+from airflow_mirror.console.registries import named_registries, prover_of, registry_of
 from airflow_mirror.console.request import add_request, last_plan, request_of, require_planned, way_of
 from airflow_mirror.cutover.decision import fence_state
 from airflow_mirror.cutover.platform import Side
@@ -30,8 +30,16 @@ from airflow_mirror.cutover.rollback.foresee import with_way_back
 from airflow_mirror.cutover.rollback.run import counted, roll_back, way_back
 from airflow_mirror.cutover.run import preview_cutover, run_cutover
 from airflow_mirror.cutover.signing import Signer, load_signer
-from airflow_mirror.errors import CutoverTakenOver, InputError, MirrorError, OpeningUnfinished, OpenOutcomeUnknown
+from airflow_mirror.errors import (
+    CutoverTakenOver,
+    InputError,
+    MirrorError,
+    OpeningUnfinished,
+    OpenOutcomeUnknown,
+    RegistryStillHeld,
+)
 from airflow_mirror.extras.clients.inventory import clients_of
+from airflow_mirror.extras.schemas.hold import with_release
 from airflow_mirror.jobs.driver.arguments import add_alarm
 from airflow_mirror.plan.direction import ARMED, direction
 from airflow_mirror.plan.model import Plan
@@ -77,6 +85,10 @@ def add(commands: Any) -> None:
         "--lift-fence-afterwards", action="store_true",
         help="let producers write to the source again once the target is open (default: it stays fenced)",
     )  # fmt: skip
+    p.add_argument(
+        "--release-registry", action="store_true",
+        help="let everybody register schemas at the target's registry once it is open, which 'move-schemas --hold' holds",
+    )  # fmt: skip
     p = command(commands, "rollback", _ROLLBACK, _roll_back)
     _add(p)
     p.add_argument(
@@ -114,6 +126,9 @@ def _cut_over(arguments: argparse.Namespace) -> int:
         if not arguments.yes:
             return _show(arguments, with_way_back(preview_cutover(request, clusters, kept), plan, clusters), [])
         known = Additions(clients=clients_of(plan, clusters))
+        if arguments.release_registry:
+            mirror = named_registries(arguments, plan.mirror)
+            known = with_release(known, mirror, registry_of, logging.getLogger(__name__).info)
         return _do(
             arguments, kept, "source", partial(run_cutover, request, clusters, kept, signer=signer, additions=known)
         )
@@ -206,7 +221,7 @@ def _do(arguments: argparse.Namespace, kept: ReportStore, fenced: str, work: Cal
         report = work()
     except MirrorError as e:
         print(f"error: {e.lines}", file=sys.stderr)
-        if isinstance(e, (OpeningUnfinished, OpenOutcomeUnknown, CutoverTakenOver)):
+        if isinstance(e, (OpeningUnfinished, OpenOutcomeUnknown, CutoverTakenOver, RegistryStillHeld)):
             return 3
         left = kept.on_disk()
         was_fenced = left is not None and left.started >= begun and left.fence is not None

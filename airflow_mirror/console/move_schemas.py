@@ -10,7 +10,9 @@ from typing import Any
 
 from airflow_mirror.console.command import add_json, add_yes, command
 from airflow_mirror.console.registries import registry_of
+from airflow_mirror.extras.schemas.hold import READONLY, READWRITE, mode_of, release
 from airflow_mirror.extras.schemas.move import MoveReport, move
+from airflow_mirror.extras.schemas.registry import Registry
 from airflow_mirror.wording import count
 
 _TEXT = """\
@@ -18,6 +20,9 @@ Give the target's schema registry what it lacks of the source's: subjects, versi
 compatibility, modes and contexts, what is softly deleted. Ids are kept in mode IMPORT, and from Apicurio to Apicurio by
 its export and import. Nothing that the target has is overwritten: what differs is named. Without --yes it says what
 would be done. What was interrupted the same command goes on with.
+
+--hold sets the target's registry to mode READONLY first: nobody else registers there, and moves go on, until 'cutover
+--release-registry' has opened the target, or --release, which moves nothing.
 
 A registry whose store is a topic moves with that topic instead. A registry is named as for 'schemas'.
 
@@ -27,6 +32,7 @@ registry does not answer or refuses; 2 wrong input.
 examples:
   airflow-mirror move-schemas --source-registry http://registry.dc1:8081 --target-registry dst-registry.properties
   airflow-mirror move-schemas --source-registry registry_dc1 --target-registry registry_dc2 --yes
+  airflow-mirror move-schemas --source-registry registry_dc1 --target-registry registry_dc2 --hold --yes
 """
 
 
@@ -38,16 +44,33 @@ def add(commands: Any) -> None:
             f"--{role}-registry", required=True, metavar="REGISTRY",
             help=f"the {role}'s: its address, a file of properties, or an Airflow connection",
         )  # fmt: skip
+    held = p.add_mutually_exclusive_group()
+    held.add_argument(
+        "--hold", action="store_true", help="let nobody else register at the target's, until it is released"
+    )
+    held.add_argument("--release", action="store_true", help="let everybody register there again, and move nothing")
     add_yes(p)
     add_json(p)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     source, target = (registry_of(role, getattr(arguments, f"{role}_registry")) for role in ("source", "target"))
+    if arguments.release:
+        return _release(arguments, target)
     say = partial(print, file=sys.stderr) if arguments.yes else lambda _: None
-    found = move(source, target, dry_run=not arguments.yes, say=say)
+    found = move(source, target, dry_run=not arguments.yes, keep_out=arguments.hold, say=say)
     print(json.dumps(found.to_dict(), indent=1) if arguments.json else "\n".join(lines(found, done=arguments.yes)))
     return int(bool(found.conflicts or found.left_out))
+
+
+def _release(arguments: argparse.Namespace, target: Registry) -> int:
+    mode = mode_of(target)
+    if not arguments.yes:
+        said = f"the target's schema registry: it is in mode {mode}{f'; --yes sets {READWRITE}' * (mode == READONLY)}"
+    else:
+        said = f"the target's schema registry {'takes schemas again' if release(target) else 'was not held'}"
+    print(json.dumps({"mode": mode, "released": arguments.yes and mode == READONLY}) if arguments.json else said)
+    return 0
 
 
 def lines(found: MoveReport, *, done: bool) -> list[str]:

@@ -216,10 +216,14 @@ class CutoverOperator(_OfACutover):
     :param approval_valid_s: how old it may be what a PreviewCutoverOperator upstream has seen (templated).
     :param fence_again: let a retry fence again after the cutover backed out behind its fence (templated). Otherwise that
         ends the task, whatever its ``retries`` are, until somebody clears it.
+    :param release_registry: once the target is open, let everybody register schemas at its registry again, which a
+        MoveSchemasOperator holds (templated).
     """
 
     operator_extra_links = (ReportLink(),)
-    template_fields: Sequence[str] = (*_OfACutover.template_fields, "keep_fence", "approval_valid_s", "fence_again")
+    template_fields: Sequence[str] = (
+        *_OfACutover.template_fields, "keep_fence", "approval_valid_s", "fence_again", "release_registry",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -227,10 +231,12 @@ class CutoverOperator(_OfACutover):
         keep_fence: bool | str = True,
         approval_valid_s: float | str = 3600.0,
         fence_again: bool | str = False,
+        release_registry: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.keep_fence, self.approval_valid_s, self.fence_again = keep_fence, approval_valid_s, fence_again
+        self.release_registry = release_registry
 
     def _refuses(self, kept: ReportStore, context: Context, again: bool) -> Callable[[], object]:
         """Return what a retry is refused by whose attempt before was killed behind its fence.
@@ -248,6 +254,8 @@ class CutoverOperator(_OfACutover):
         from airflow_mirror.cutover.request import Additions
         from airflow_mirror.cutover.run import run_cutover
         from airflow_mirror.extras.clients.inventory import clients_of
+        from airflow_mirror.extras.schemas.hold import with_release
+        from airflow_mirror.hooks.registries import registry_of
 
         signer = report_signer()
         again = flag("fence_again", self.fence_again)
@@ -265,6 +273,8 @@ class CutoverOperator(_OfACutover):
         with self._connected(request, mirror, context) as (clusters, kept):
             show_links(self, context, run_dir)
             additions = Additions(require=self._refuses(kept, context, again), clients=clients_of(request.plan, clusters))
+            if flag("release_registry", self.release_registry):
+                additions = with_release(additions, mirror, registry_of, self.log.info)
             with fencing_once(run_dir, again):
                 report = run_cutover(request, clusters, kept, stop=self._stop, signer=signer, additions=additions)
         summary = compact({**report.summary(), "report": str(run_dir / "report.json")}, full=str(run_dir / "report.json"))

@@ -117,6 +117,9 @@ class ArmReverseMirrorOperator(MirrorOperator):
         return compact({**armed.to_dict(), "fields": reached_from_here(armed.plan.mirror, mirror).to_dict()})
 
 
+_NOT_ASKED = ("plan", "keep_fence", "approval_valid_s", "release_registry")  # of CutoverOperator
+
+
 class RollbackCutoverOperator(CutoverOperator):
     """Takes the way back that was armed: fence the target, drain the reverse mirror, move the groups, open the source.
 
@@ -133,10 +136,8 @@ class RollbackCutoverOperator(CutoverOperator):
     """
 
     template_fields: Sequence[str] = (
-        *(name for name in CutoverOperator.template_fields if name not in ("plan", "keep_fence", "approval_valid_s")),
-        "accept_groups",
-        "check_only",
-    )
+        *(name for name in CutoverOperator.template_fields if name not in _NOT_ASKED), "accept_groups", "check_only",
+    )  # fmt: skip
 
     def __init__(
         self, *, accept_groups: Sequence[str] | str = (), check_only: bool | str = False, **kwargs: Any

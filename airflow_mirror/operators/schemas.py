@@ -27,12 +27,15 @@ class MoveSchemasOperator(MirrorOperator):
     ``schemas.json`` in the run's directory. Where the registry's store is a topic, mirror that topic instead.
 
     :param dry_run: only report (templated).
+    :param hold: let nobody else register at the target's, until a CutoverOperator with ``release_registry`` has opened it
+        (templated). Each run holds it anew: not for a schedule that goes on behind the cutover.
     """
 
-    template_fields: Sequence[str] = ("mirror", "dry_run")
+    template_fields: Sequence[str] = ("mirror", "dry_run", "hold")
 
-    def __init__(self, *, dry_run: bool | str = False, **kwargs: Any) -> None:
+    def __init__(self, *, dry_run: bool | str = False, hold: bool | str = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.hold = hold
         # It shadows BaseOperator's method of that name, which prints rendered templates and which Airflow never calls.
         self.dry_run: bool | str = dry_run  # type: ignore[assignment]
 
@@ -50,7 +53,8 @@ class MoveSchemasOperator(MirrorOperator):
             )
         source, target = registry_of("source", mirror.source_registry), registry_of("target", mirror.target_registry)
         dry_run = flag("dry_run", self.dry_run)
-        found = move(source, target, dry_run=dry_run, say=lambda line: self.log.info("%s", line))
+        keep_out = flag("hold", self.hold)
+        found = move(source, target, dry_run=dry_run, keep_out=keep_out, say=lambda line: self.log.info("%s", line))
         for line in (*found.conflicts, *found.left_out):
             self.log.warning("%s", line)
         path = report_dir(mirror, context["ti"].run_id) / "schemas.json"

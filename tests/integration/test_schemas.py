@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 from airflow_mirror.console.main import main
 from airflow_mirror.cutover.schema_ids import DIFFERENT, MISSING, SAME, SchemaProof
-from airflow_mirror.errors import TryAgain
+from airflow_mirror.errors import InputError, TryAgain
 from airflow_mirror.extras.schemas import registry as registries
 from airflow_mirror.extras.schemas.move import MoveReport, move
 from airflow_mirror.extras.schemas.proof import prove
@@ -140,6 +140,8 @@ def test_schemas_move_to_an_empty_registry_of_its_kind_and_follow() -> None:
         def moved(writes: int = 1000, *, dry_run: bool = False) -> MoveReport:
             return move(Registry("source", {"url": full.url}), Dying(empty.url, writes), dry_run=dry_run)
 
+        with pytest.raises(InputError, match="it has no modes, so it can't be held"):
+            move(Registry("source", {"url": full.url}), Dying(empty.url, 0), dry_run=False, keep_out=True)
         before = moved(dry_run=True)
         assert before.conflicts == [
             "gone-value version 1 is id 1, which is late-value version 1 on the target, another schema",

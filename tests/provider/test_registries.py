@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mirror.cutover import request as requests
+from airflow_mirror.cutover import run as cutover_run
 from airflow_mirror.errors import InputError
 from airflow_mirror.hooks.registries import registry_of
-from airflow_mirror.operators.cutover import PreviewCutoverOperator
+from airflow_mirror.operators.cutover import CutoverOperator, PreviewCutoverOperator
 from airflow_mirror.operators.schemas import MoveSchemasOperator
 from airflow_mirror.plan import Plan
 from tests.provider.conftest import PLAN
@@ -81,6 +83,31 @@ def test_cutover_of_a_mirror_with_registries_is_given_what_proves_them(
         PreviewCutoverOperator(task_id="t", mirror=nowhere, plan=PLAN).execute(context)
 
 
+def test_cutover_that_is_to_release_a_registry_does_so_behind_the_opening(
+    context: dict[str, Any], mirror: dict[str, Any], connections: Any, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Enough(Exception):
+        pass
+
+    @contextmanager
+    def connected(*_: Any) -> Any:
+        yield SimpleNamespace(on=None), SimpleNamespace(load=lambda: None)
+
+    def run_cutover(*_: Any, additions: Any, **__: Any) -> None:
+        additions.afterwards()
+        raise Enough
+
+    monkeypatch.setattr(CutoverOperator, "_connected", connected)
+    monkeypatch.setattr(cutover_run, "run_cutover", run_cutover)
+    with driven() as there:
+        named = mirror | {"source_registry": "http://old:8081", "target_registry": there.url}
+        for wanted, mode in ((False, "READONLY"), ("True", "READWRITE")):
+            there.modes[""] = "READONLY"
+            with pytest.raises(Enough):
+                CutoverOperator(task_id="t", mirror=named, plan=PLAN, release_registry=wanted).execute(context)
+            assert there.modes[""] == mode
+
+
 def test_schemas_move_as_a_task_and_what_differs_is_a_warning(
     context: dict[str, Any], mirror: dict[str, Any], home: Path
 ) -> None:
@@ -97,6 +124,9 @@ def test_schemas_move_as_a_task_and_what_differs_is_a_warning(
         assert found["conflicts"] == ["theirs version 1 is on the target alone"] and not found["dry_run"]
         assert json.loads(Path(found["path"]).read_text())["versions"] == 1
         assert MoveSchemasOperator(task_id="t", mirror=named).execute(context)["done"] == []
+        assert there.modes[""] == "READWRITE"
+        MoveSchemasOperator(task_id="t", mirror=named, hold="True").execute(context)
+        assert there.modes[""] == "READONLY"
 
 
 def test_scheduled_dag_moves_between_the_registries_of_its_form(context: dict[str, Any], home: Path) -> None:

@@ -41,6 +41,7 @@ def samples() -> list[e.MirrorError]:
         e.InputError("any text"),
         e.TryAgain("any text"),
         e.NeedsHuman("any text"),
+        e.RegistryStillHeld("target", "it does not answer"),
         e.AnswerTooLarge("source", "/subjects", 64 << 20),
         e.InvalidField("field", 7, "the cause", "The remedy."),
         e.BrokersUnsupported("source", "0.11", FEW),

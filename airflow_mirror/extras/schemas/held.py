@@ -62,7 +62,7 @@ class Held:
 
     :param settings: compatibility and what else a subject, a context or all of them ("") have of their own.
     :param modes: of subjects and contexts. The mode of the whole registry is not among them: it says who may register
-        now, and is its owner's. :param left_out: what can't be moved, as lines.
+        now; see :mod:`.hold`. :param left_out: what can't be moved, as lines.
     """
 
     versions: Mapping[Place, Version]

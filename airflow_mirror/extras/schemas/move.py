@@ -15,6 +15,7 @@ from airflow_mirror.errors import InputError, MirrorError, NeedsHuman
 from airflow_mirror.extras.schemas import apicurio
 from airflow_mirror.extras.schemas.difference import Difference, compare
 from airflow_mirror.extras.schemas.held import IMPORT, Held, Version, path_of, read
+from airflow_mirror.extras.schemas.hold import HELD, READONLY, hold, mode_of, open_in
 from airflow_mirror.extras.schemas.registry import Registry
 
 
@@ -33,12 +34,21 @@ class MoveReport:
 
 
 class _Way(Protocol):
-    """How ids are kept. :ivar sends_ids: with each registration."""
+    """How ids are kept.
+
+    :ivar sends_ids: with each registration. :ivar held: nobody may register, but in a mode of a subject's own.
+    :ivar modes: of subjects and contexts, as they were before.
+    """
 
     sends_ids: bool
+    held: bool
+    modes: Mapping[str, str]
 
     def begin(self, one: Version) -> None:
         """Make it possible that the next registration keeps its id."""
+
+    def touch(self, name: str) -> None:
+        """Make it possible that something of a subject or a context is changed, in a registry that is held."""
 
     def end(self) -> None:
         """Leave the target as it is to be."""
@@ -50,30 +60,41 @@ class _ByMode:
     sends_ids = True
 
     def __init__(self, target: Registry, there: Held) -> None:
-        if target.ask("GET", "/mode", none=True) is None:
+        if (mode := target.ask("GET", "/mode", none=True)) is None:
             raise InputError(
                 "the target's schema registry", "it has no modes, and is no Apicurio: no id could be kept",
                 "Move the registry's own topic instead, or use a registry with mode IMPORT.",
             )  # fmt: skip
-        self._target, self._there, self._begun = target, there, set[str]()
+        self._target, self.modes, self._begun = target, there.modes, set[str]()
+        self.held = mode["mode"] == READONLY
 
     def begin(self, one: Version) -> None:
-        """Set the mode. Forced: what a killed move has left is not empty any more."""
-        if one.subject not in self._begun:
-            self._begun.add(one.subject)  # an answer may be lost
-            self._target.ask("PUT", f"/mode{path_of(one.subject)}?force=true", {"mode": IMPORT})
+        """Set the mode."""
+        self._open(one.subject)
+
+    def touch(self, name: str) -> None:
+        """Set the mode as well, if nothing could be changed otherwise."""
+        if self.held:
+            self._open(name)
+
+    def _open(self, name: str) -> None:
+        """Forced: what a killed move has left is not empty any more."""
+        if name not in self._begun:
+            self._begun.add(name)  # an answer may be lost
+            self._target.ask("PUT", f"/mode{path_of(name)}?force=true", {"mode": IMPORT})
 
     def end(self) -> None:
         """Take it away again."""
         for subject in sorted(self._begun):
-            had = self._there.modes.get(subject)
+            had = self.modes.get(subject)
             _set_mode(self._target, subject, None if had == IMPORT else had)
 
 
 class _ByContents:
     """By Apicurio's own import, of contents."""
 
-    sends_ids = False
+    sends_ids, held = False, False
+    modes: Mapping[str, str] = {}
 
     def __init__(self, target: Registry, here: apicurio.Export) -> None:
         self._target, self._here = target, here
@@ -82,21 +103,27 @@ class _ByContents:
         """Import the content."""
         apicurio.bring(self._target, self._here, one.id)
 
+    def touch(self, name: str) -> None:
+        """Nothing holds it."""
+
     def end(self) -> None:
         """There is nothing to end."""
 
 
 def move(
-    source: Registry, target: Registry, *, dry_run: bool, say: Callable[[str], object] = lambda _: None
-) -> MoveReport:
+    source: Registry, target: Registry, *, dry_run: bool, keep_out: bool = False,
+    say: Callable[[str], object] = lambda _: None,
+) -> MoveReport:  # fmt: skip
     """Give the target what it lacks of the source. :param say: is told each step, before it is done.
 
-    :raises InputError: the target can't keep ids, or both are one registry.
+    :param keep_out: others: hold the target, before its first version comes; see :mod:`.hold`.
+    :raises InputError: the target can't keep ids, or can't be held, or both are one registry.
     :raises TryAgain, BrokerError: a registry is away, or refuses. What was done stays, and is not done again.
     :raises NeedsHuman: the target has given another id than it was sent.
     """
     if source.url == target.url:
         raise InputError("schema registries", f"both are {source.url}", "Correct one of them.")
+    to_hold = keep_out and mode_of(target) != READONLY
     exported, there = (apicurio.export(one) if one.native else None for one in (source, target))
     here = read(source) if exported is None else exported.held
     if there is None:
@@ -113,7 +140,7 @@ def move(
         todo = compare(here, there.held, apicurio.keeper(exported, there))
     if not dry_run:
         try:
-            _fill(target, todo, way, say)
+            _fill(target, todo, way, say, to_hold=to_hold)
         except MirrorError:
             # What is refused once may be refused for ever: no subject stays in mode IMPORT until it is not.
             with suppress(MirrorError):
@@ -122,12 +149,14 @@ def move(
         way.end()
         for name, mode in todo.modes.items():
             _set_mode(target, name, mode)
+    own = {name: mode for name, mode in {**way.modes, **todo.modes}.items() if mode}
     return MoveReport(
-        done=todo.lines(), conflicts=todo.conflicts, left_out=here.left_out, versions=len(here.versions)
+        done=[*([HELD] if to_hold else []), *todo.lines()], conflicts=todo.conflicts,
+        left_out=[*here.left_out, *(open_in(own) if keep_out else [])], versions=len(here.versions),
     )  # fmt: skip
 
 
-def _fill(target: Registry, todo: Difference, way: _Way, say: Callable[[str], object]) -> None:
+def _fill(target: Registry, todo: Difference, way: _Way, say: Callable[[str], object], *, to_hold: bool) -> None:
     """Do what is to be done, but for modes.
 
     The setting of all subjects comes first, while the target is empty: who goes on after a kill can't tell a default from
@@ -136,6 +165,10 @@ def _fill(target: Registry, todo: Difference, way: _Way, say: Callable[[str], ob
     settings = sorted(todo.settings.items())
     first = [one for one in settings if one[0] == "" and way.sends_ids]
     _set(target, first)
+    if to_hold:
+        say(HELD)
+        hold(target)
+        way.held = True
     for one in todo.register:
         say(f"register {one} as id {one.id}")
         way.begin(one)
@@ -148,8 +181,12 @@ def _fill(target: Registry, todo: Difference, way: _Way, say: Callable[[str], ob
             )  # fmt: skip
     for one in todo.delete:
         say(f"delete {one}, softly")
+        way.touch(one.subject)
         target.ask("DELETE", f"/subjects{path_of(one.subject)}/versions/{one.number}")
-    _set(target, [one for one in settings if one not in first])
+    rest = [one for one in settings if one not in first]
+    for name, _ in rest:
+        way.touch(name)
+    _set(target, rest)
 
 
 def _set(registry: Registry, settings: Iterable[tuple[str, Mapping[str, Any]]]) -> None:

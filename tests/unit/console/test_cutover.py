@@ -15,7 +15,15 @@ from airflow_mirror.console import cutover as command
 from airflow_mirror.console.request import require_planned
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.report import BACKED_OUT, DONE, CutoverReport, FenceRecord
-from airflow_mirror.errors import InputError, MirrorError, OpeningUnfinished, OpenOutcomeUnknown, PlanOutdated, TryAgain
+from airflow_mirror.errors import (
+    InputError,
+    MirrorError,
+    OpeningUnfinished,
+    OpenOutcomeUnknown,
+    PlanOutdated,
+    RegistryStillHeld,
+    TryAgain,
+)
 from airflow_mirror.plan.direction import ARMED, Direction, turn
 from tests.unit.cutover.builders import a_plan, kept_in
 from tests.unit.ledger.memory import MemoryLedger
@@ -45,6 +53,7 @@ def ends(error: MirrorError, directory: Path, *, fenced: bool) -> int:
         (PlanOutdated(["a topic is gone"]), True, 1),  # producers were kept out: that is not nothing
         (OpeningUnfinished("run 'r'", "its report is gone"), True, 3),
         (OpenOutcomeUnknown("source", "no answer"), True, 3),
+        (RegistryStillHeld("target", "it is away"), True, 3),
     ],
 )
 def test_status_says_whether_the_target_may_be_open(

@@ -1,7 +1,7 @@
 """A registry that answers as Confluent's API is documented, in this process.
 
-Ids are one context's; versions may be deleted softly; an id and a version that are sent count in mode IMPORT alone, and
-compatibility is not looked at.
+Ids are one context's; versions may be deleted softly; an id and a version that are sent count in mode IMPORT alone. In
+mode READONLY nothing changes but modes. Compatibility is not looked at.
 """
 
 from __future__ import annotations
@@ -68,6 +68,12 @@ class DrivenRegistry:
     def answer(self, method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> tuple[int, Any]:
         if self.status:
             return self.status, self.page
+        kind, *names = [unquote(part) for part in path.strip("/").split("/")]
+        if method != "GET" and kind != "mode" and self.mode_in((names or [""])[0]) == "READONLY":
+            return 422, {"error_code": 42205, "message": "Subject is in read-only mode"}
+        return self._answer(method, path, query, body)
+
+    def _answer(self, method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> tuple[int, Any]:
         every = query.get("deleted") == "true"
         match [unquote(part) for part in path.strip("/").split("/")]:
             case ["schemas", "ids", one, *rest]:
@@ -76,7 +82,7 @@ class DrivenRegistry:
                     return 200, [{"subject": s, "version": v} for (s, v), its in self.subjects.items() if its == int(one)]
                 return (200, found) if found is not None else (404, {"error_code": 40403, "message": "Schema not found"})
             case ["schemas", "guids", one]:
-                return self.answer(method, f"schemas/ids/{self.guids.get(one, -1)}", {}, {})
+                return self._answer(method, f"schemas/ids/{self.guids.get(one, -1)}", {}, {})
             case ["contexts"] if self.has_modes:
                 return 200, [".", *sorted({s[1:].partition(":")[0] for s, _ in self.subjects if s.startswith(":.")})]
             case ["subjects"]:
@@ -96,6 +102,10 @@ class DrivenRegistry:
                 return self._own(method, self.modes, "".join(name), body.get("mode"), "mode")
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
 
+    def mode_in(self, name: str) -> str:
+        context = f":{name[1:].partition(':')[0]}:" if name.startswith(":.") else ""
+        return next(self.modes[one] for one in (name, context, "") if one in self.modes)
+
     def _version(self, method: str, subject: str, version: int, every: bool) -> tuple[int, Any]:
         place = subject, version
         if place not in self.subjects or (place in self.deleted and not every):
@@ -108,13 +118,17 @@ class DrivenRegistry:
         return 200, {"subject": subject, "version": version, "id": its, **self.schemas[self.key(subject, its)]}
 
     def _register(self, subject: str, body: dict[str, Any]) -> tuple[int, Any]:
-        imports = self.modes.get(subject, self.modes[""]) == "IMPORT" and not self.ignores_ids
+        imports = self.mode_in(subject) == "IMPORT" and not self.ignores_ids
         if "id" in body and not imports and not self.ignores_ids:
             return 422, {"error_code": 42205, "message": f"Subject {subject} is not in import mode"}
         if body["schema"] == self.refuses:
             return 422, {"error_code": 42201, "message": "Invalid schema"}
         number = max((v for s, v in self.subjects if s == subject), default=0) + 1
-        its, number = (body["id"], body["version"]) if imports else (max(map(int, self.schemas), default=0) + 1, number)
+        its, number = (
+            (body["id"], body["version"])
+            if imports
+            else (max((n for n in self.schemas if isinstance(n, int)), default=0) + 1, number)
+        )
         self.wrote.append(f"register {subject} {number} {its}")
         kept = {name: value for name, value in body.items() if name not in ("id", "version")}
         for one in kept.get("references", ()):

@@ -14,10 +14,14 @@ import pytest
 
 from airflow_mirror.console import move_schemas
 from airflow_mirror.console.main import main
-from airflow_mirror.errors import AnswerTooLarge, BrokerError, InputError, NeedsHuman
+from airflow_mirror.cutover.request import Additions
+from airflow_mirror.errors import AnswerTooLarge, BrokerError, InputError, NeedsHuman, RegistryStillHeld
 from airflow_mirror.extras.schemas import apicurio
+from airflow_mirror.extras.schemas.held import path_of
+from airflow_mirror.extras.schemas.hold import HELD, hold, release_after, with_release
 from airflow_mirror.extras.schemas.move import MoveReport, move
 from airflow_mirror.extras.schemas.registry import Registry
+from airflow_mirror.mirror import Mirror
 from tests.unit.schemas.registries import DrivenRegistry, driven
 
 STRING, INT, LONG = ('"string"', '"int"', '"long"')
@@ -125,6 +129,93 @@ def test_what_differs_is_named_and_stays(both: Any) -> None:
     assert {name: there.settings[name] for name in before[1]} == before[1]
     assert there.subjects["a-value", 1] == 30 and ("z user/value", 5) not in there.subjects
     assert there.modes["a-value"] == "READWRITE", "the mode that it was in while it was filled is gone"
+
+
+def test_held_registry_takes_schemas_from_the_move_alone_until_it_is_released(both: Any) -> None:
+    here, there = both
+    here.modes.pop(":.other:")
+    planned = moved(here, there, dry_run=True, keep_out=True)
+    assert planned.done[0] == "set mode READONLY of the whole registry" and not there.wrote and not planned.left_out
+    assert moved(here, there, keep_out=True) == planned
+    assert there.wrote.index("PUT mode  READONLY") < there.wrote.index("register z user/value 2 7")
+    assert there.modes == {"": "READONLY", "a-value": "READONLY"}
+    target = Registry("target", {"url": there.url})
+    for subject in ("new-value", "z user/value", ":.other:s"):
+        with pytest.raises(BrokerError, match="read-only"):
+            target.ask("POST", f"/subjects{path_of(subject)}/versions", {"schema": LONG})
+
+    here.register(60, ORDER, "new-value")
+    here.deleted.add(("z user/value", 5))
+    here.settings |= {"new-value": "FULL", "again-value": "NONE", ":.other:s": "NONE"}
+    again = moved(here, there, keep_out=True)
+    assert len(again.done) == 5 and not again.conflicts and HELD not in again.done
+    assert there.holds() == here.holds() and there.modes[""] == "READONLY"
+    assert moved(here, there).done == [], "it stays held, also where nobody says so again"
+
+    assert release_after(target) == "the target's schema registry takes schemas again"
+    target.ask("POST", "/subjects/mine/versions", {"schema": LONG})
+    assert release_after(target) == "the target's schema registry was not held"
+
+
+def test_who_may_register_in_a_held_registry_is_named(both: Any) -> None:
+    here, there = both
+    found = moved(here, there, keep_out=True)
+    assert found.left_out == [":.other: is not held: it has mode READWRITE of its own"]
+
+
+def test_registry_that_can_not_be_held_is_refused_before_anything_is_moved(both: Any) -> None:
+    here, there = both
+    there.modes[""] = "FORWARD"
+    with pytest.raises(NeedsHuman, match="it is in mode FORWARD, and is not held"):
+        moved(here, there, keep_out=True)
+    assert not there.subjects
+    there.has_modes = False
+    with pytest.raises(InputError, match="it has no modes, so it can't be held"):
+        moved(here, there, keep_out=True)
+    with pytest.raises(RegistryStillHeld, match="the target is open.*no modes"):
+        release_after(Registry("target", {"url": there.url}))
+
+
+def test_cutover_releases_the_registry_of_its_target_behind_all_else(both: Any) -> None:
+    _, there = both
+    order, said = list[str](), list[object]()
+    mirror = Mirror(name="m", source="s", target="t", source_registry="http://a", target_registry=there.url)
+
+    def registry(role: str, name: str) -> Registry:
+        return Registry.of(role, name)
+
+    def afterwards() -> None:
+        order.append(there.modes[""])
+
+    plain = Additions(require=lambda: order.append("required"), afterwards=afterwards)
+    found = with_release(plain, mirror, registry, said.append)
+    hold(Registry.of("target", there.url))
+    found.require()
+    assert there.modes[""] == "READONLY", "nothing is open yet"
+    found.afterwards()
+    assert order == ["required", "READONLY"] and there.modes[""] == "READWRITE"
+    found.afterwards()
+    assert said == ["the target's schema registry " + what for what in ("takes schemas again", "was not held")]
+    there.status = 403
+    with pytest.raises(BrokerError):
+        found.require()
+    with pytest.raises(InputError, match="names no registry"):
+        with_release(plain, Mirror(name="m", source="s", target="t"), registry, said.append)
+
+
+def test_command_holds_and_releases(both: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    here, there = both
+    here.modes.pop(":.other:")
+    words = ["move-schemas", "--source-registry", here.url, "--target-registry", there.url]
+    assert main([*words, "--hold"]) == 0 and there.modes[""] == "READWRITE"
+    assert "to do: set mode READONLY of the whole registry" in capsys.readouterr().out
+    assert main([*words, "--hold", "--yes"]) == 0 and there.modes[""] == "READONLY"
+    wrote = len(there.wrote)
+    assert main([*words, "--release"]) == 0 and there.modes[""] == "READONLY"
+    assert "it is in mode READONLY; --yes sets READWRITE" in capsys.readouterr().out
+    assert main([*words, "--release", "--yes"]) == 0 and there.modes[""] == "READWRITE"
+    assert "takes schemas again" in capsys.readouterr().out and len(there.wrote) == wrote + 1
+    assert main([*words, "--release", "--yes"]) == 0 and len(there.wrote) == wrote + 1
 
 
 def test_subject_whose_schema_is_refused_does_not_stay_open(both: Any) -> None:
