@@ -12,6 +12,7 @@ import pytest
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.mirror import TARGET_KINDS
 from airflow_mirror.plan.build import decide
+from airflow_mirror.plan.documented import ABOUT, SAID
 from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.targets import KINDS, NOT_KNOWN, Fact, kind_of
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
@@ -128,15 +129,40 @@ def tables() -> str:
     return "\n".join(lines) + "\n"
 
 
+def documented() -> str:
+    lines = ["| cluster | about | says | source |", "| --- | --- | --- | --- |"]
+    for name, kind in KINDS.items():
+        said = SAID[name]
+        for about in ABOUT:
+            if about in said:
+                says, page = said[about]
+                lines.append(f"| {kind.title} | {about} | {says} | [{page.title}]({page.address}) |")
+        silent = ", ".join(about for about in ABOUT if about not in said)
+        lines.append(f"| {kind.title} | {silent} | not documented | |")
+    return "\n".join(lines) + "\n"
+
+
+def replaced(page: str, head: str, table: str) -> str:
+    begin, _, rest = page.partition(head)
+    _, _, end = rest.partition("\n\n## ")
+    return f"{begin}{table}\n## {end}"
+
+
 def test_page_is_the_table() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    begin, _, rest = page.partition("| `target_kind` |")
-    _, _, end = rest.partition("\n\n## ")
-    wanted = f"{begin}{tables()}\n## {end}"
+    wanted = replaced(page, "| `target_kind` |", tables())
+    wanted = replaced(wanted, "| cluster | about |", documented())
     if os.environ.get("UPDATE_GOLDEN"):
         PAGE.write_text(wanted, encoding="utf-8")
     else:
         assert page == wanted
+
+
+def test_every_kind_says_what_of_it_is_documented_and_where() -> None:
+    assert SAID.keys() == KINDS.keys()
+    for said in SAID.values():
+        assert said.keys() < set(ABOUT)
+        assert all(says and page.title and page.address.startswith("https://") for says, page in said.values())
 
 
 def test_every_fact_has_its_source() -> None:
