@@ -26,6 +26,7 @@ from airflow_mirror.cutover.failover import record as failovers
 from airflow_mirror.cutover.report import CutoverReport, GroupRecord
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.extras.drill import store as drills
+from airflow_mirror.extras.drill import turn
 from airflow_mirror.extras.drill.groups import GroupOutlook, Outlook
 from airflow_mirror.jobs.driver import windows
 from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
@@ -425,6 +426,8 @@ def drilling(world: World, n: int) -> None:
     drill = drills.Drill(run=f"scheduled__{n:05d}", at_ms=1 + n)
     rows = (GroupOutlook(group=group, partitions=len(its), reread=n) for group, its in world.groups.items())
     drill.groups = Outlook(mirror=world.mirror.name, at_ms=n, groups=tuple(rows), left_behind=()).to_dict()
+    turn.end(world.ledger, world.mirror.name, f"scheduled__{n - 1:05d}")
+    turn.begin(world.ledger, world.mirror.name, drill.run, f"{n:032x}", 0.0)
     for _ in range(4):
         drills.Drills(world.state, world.mirror.name).save(drill)
 
@@ -571,6 +574,7 @@ DECISION_KINDS = (
     Kind("amended/", "last amendments", amending, _every(DAY_S / 10)),
     Kind("active/", "tails", starting, _every(DAY_S)),
     Kind("fence/", "fences", fencing, _every(7 * DAY_S)),
+    Kind("drilling/", "drills", drilling, _every(7 * DAY_S)),
     Kind("evidence/", "links of reports", linking, _every(7 * DAY_S)),
     Kind("direction/", "directions", turning, _every(365 * DAY_S)),
     Kind("trace/", "topics of traces", marking, _every(365 * DAY_S)),

@@ -16,7 +16,9 @@ from airflow_mirror.errors import InputError
 from airflow_mirror.extras.drill.clean_up import PREFIX, clean_up_drill, left_behind
 from airflow_mirror.extras.drill.page import render
 from airflow_mirror.extras.drill.store import Drill, Drills, drills_of
+from airflow_mirror.extras.drill.turn import end
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import DRILL
 from airflow_mirror.ledger.state import state_of
 
@@ -61,6 +63,7 @@ def _run(arguments: argparse.Namespace) -> None:
             raise InputError(f"--mirror {name}: the target knows of no drill of it. It knows drills of: {known}.")
         if arguments.clean_up is not None:
             _clean_up(its, arguments)
+            end(Ledger(target), name, arguments.clean_up)
             return
     if arguments.html == "-":
         sys.stdout.write(render(drills[-1], drills))

@@ -28,6 +28,7 @@ from airflow_mirror.operators.drill import (
     RehearseFaultsOperator,
     RehearseGroupsOperator,
 )
+from airflow_mirror.operators.drill_turn import own_drill_only
 from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
 from airflow_mirror.operators.plan import PlanMirrorOperator
 from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopicConfigsOperator
@@ -138,7 +139,7 @@ with DAG(
         )
 
     again: dict[str, Any] = {"retries": 5, "retry_delay": timedelta(minutes=1)}
-    stop_tail = StopMirrorOperator(task_id="stop_tail", mirror=MIRROR, grace_s=10, **again)
+    stop_tail = StopMirrorOperator(task_id="stop_tail", mirror=MIRROR, grace_s=10, pre_execute=own_drill_only, **again)
     clean_up = CleanUpDrillOperator(task_id="clean_up", mirror=MIRROR, **again)
 
     chain(

@@ -40,6 +40,10 @@ LAST_AMENDMENT = _decision(
 )
 FENCE = _decision("fence/{mirror}", "the fence of {mirror!r}", "a cutover; who lifts its fence", STAYS, FENCED)
 DIRECTION = _decision("direction/{mirror}", "the direction of {mirror!r}", "a failover; a way back", STAYS, REMOVED)
+DRILLING = _decision(
+    "drilling/{mirror}", "the drill of {mirror!r}", "a drill that begins; its clean-up", STAYS, REMOVED,
+    needs=("run", "owner"),
+)  # fmt: skip
 LINK = _decision("evidence/{mirror}/{number}", "the chain of {mirror!r}", "a cutover that has ended", STAYS, KEPT)
 
 # --- state ------------------------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from airflow_mirror.jobs.runner import process, state
 from airflow_mirror.jobs.runner.client import elsewhere, is_here
 from airflow_mirror.jobs.runner.local import TAIL
 from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, flag, number
+from airflow_mirror.operators.drill_turn import begin, end, stand_back
 from airflow_mirror.operators.links import DrillLink, show_links
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class _DrillOperator(MirrorOperator):
         """Yield what is kept of this run; what the block changes is kept: in files for people, and on the target.
 
         :raises TryAgain: the target takes no writes. The files have it by then.
+        :raises AirflowSkipException: another one's drill of the mirror runs.
         """
         from airflow_mirror.extras.drill import page
         from airflow_mirror.extras.drill.store import Drill, drills_of
@@ -81,6 +83,8 @@ class _DrillOperator(MirrorOperator):
 
         directory = report_dir(mirror, context["ti"].run_id)
         with MirrorKafkaHook(mirror.target, "target").admin() as target:
+            # Of two Airflows with one schedule the runs have one name, and what is kept of them has one key.
+            stand_back(self, context, target, mirror.name)
             drills = drills_of(target, mirror.name)
             drill = drills.of(directory.name) or Drill(run=directory.name, at_ms=int(time.time() * 1000))
             yield drill
@@ -128,7 +132,7 @@ class RehearseGroupsOperator(_DrillOperator):
 
 
 class OpenDrillOperator(_DrillOperator):
-    """Notes what the drill is to achieve, and creates its topic on the source.
+    """Notes what the drill is to achieve, and creates its topic on the source. Skips where another one's drill runs.
 
     Before that it deletes what drills of this mirror have left that began a day ago or before, in whichever Airflow.
 
@@ -139,6 +143,7 @@ class OpenDrillOperator(_DrillOperator):
     :param rehearse: faults that RehearseFaultsOperator is to inject later; the drill fails unless it does (templated).
     """
 
+    opens_drill = True
     template_fields: Sequence[str] = ("mirror", "partitions", "prefix", "rpo_objective_s", "rto_objective_s", "rehearse")
 
     def __init__(
@@ -158,6 +163,7 @@ class OpenDrillOperator(_DrillOperator):
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Create the topic.
 
+        :raises AirflowSkipException: another one's drill of the mirror runs; nothing was touched.
         :raises InvalidField: the topic exists, so it is not the drill's (a drill deletes its topic); or offsets are
             mapped, or a login is by Kerberos, which a drill can't use.
         """
@@ -185,15 +191,16 @@ class OpenDrillOperator(_DrillOperator):
         check_logins(clusters)
         with admins_of(mirror) as (source, target):
             source_id = source.cluster_id()
+            # A drill may be the first thing that is done on a target. Its note alone would look like what a lost ledger
+            # leaves, and nothing would be begun there any more.
+            Ledger(target).begin()
+            begin(self, context, target, mirror.name, report_dir(mirror, context["ti"].run_id).name)
             drills, prefix = drills_of(target, mirror.name), str(self.prefix)
             for line in clean_up_earlier(drills, clusters, source_id, time.time(), prefix):
                 self.log.warning("left by an earlier drill: %s", line)
             for admin in (source, target):
                 if topic in admin.topics([topic]):
                     raise InvalidField("topics", topic, f"exists on the {admin.role} already", "Choose another prefix.")
-            # A drill may be the first thing that is done on a target. Its note alone would look like what a lost ledger
-            # leaves, and nothing would be begun there any more.
-            Ledger(target).begin()
             # Before it is created: whatever ends this task, the clean-up knows that the topic is the drill's.
             with self.kept(mirror, context) as drill:
                 if drill.missed is not None:  # the run was cleared after its clean-up
@@ -416,7 +423,7 @@ class CleanUpDrillOperator(_DrillOperator):
         """
         from airflow_mirror.extras.drill.clean_up import clean_up_drill, left_behind
         from airflow_mirror.extras.drill.report import failures
-        from airflow_mirror.hooks.kafka import configs_of
+        from airflow_mirror.hooks.kafka import MirrorKafkaHook, configs_of
 
         with self.kept(mirror, context) as drill:
             topics = list(drill.topics)
@@ -425,6 +432,8 @@ class CleanUpDrillOperator(_DrillOperator):
         path = report_dir(mirror, context["ti"].run_id) / JSON_NAME
         if left:
             raise left_behind(left)
+        with MirrorKafkaHook(mirror.target, "target").admin() as target:
+            end(self, context, target, mirror.name)
         if drill.missed:
             raise DrillMissed(drill.missed, str(path))
         return {"deleted": topics}

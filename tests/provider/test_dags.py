@@ -37,6 +37,7 @@ from airflow_mirror.example_dags.kafka_mirrormaker import mirrormaker
 from airflow_mirror.example_dags.kafka_replication import replication
 from airflow_mirror.mirror import DEFAULT_EXCLUDED_GROUPS
 from airflow_mirror.operators.cutover import PreviewCutoverOperator
+from airflow_mirror.operators.drill_turn import own_drill_only
 
 DAGS = Path(__file__).parents[2] / "dags"
 FILES = {
@@ -319,6 +320,7 @@ def test_the_drill_cleans_up_whatever_happens(bag: Any) -> None:
     dag = bag.dags["kafka_dr_drill"]
     assert {t.task_id for t in dag.teardowns} == {"stop_tail", "clean_up"}
     assert dag.get_task("clean_up").on_failure_fail_dagrun
+    assert dag.get_task("stop_tail")._pre_execute_hook is own_drill_only, "another Airflow's tail goes on"
     assert not any(task.is_setup for task in dag.tasks), "a setup that was killed would skip its teardowns"
     assert all(dag.get_task(name).retries for name in ("stop_tail", "clean_up"))
 

@@ -14,9 +14,9 @@ import pytest
 from airflow_mirror.console import drills as command
 from airflow_mirror.console.main import main
 from airflow_mirror.extras.drill import clean_up as module
-from airflow_mirror.extras.drill import store
+from airflow_mirror.extras.drill import store, turn
 from airflow_mirror.extras.drill.store import Drill, Drills
-from tests.unit.ledger.memory import MemoryState
+from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 FIGURES = {
     "rpo_s": 1.5, "rto_s": 20.0, "lost": 1200, "reread": 3, "acknowledged": 9000, "skipped": 0, "first_read_s": 1.0,
@@ -81,11 +81,16 @@ def test_what_a_drill_left_is_deleted_once_on_both_sides(
         asked.append((clusters, topic, group))
         return next(answers)
 
+    ledger = MemoryLedger()
+    assert turn.begin(ledger, "dr-drill", "sunday", "another Airflow", 1000.0) == ""
+    monkeypatch.setattr(command, "Ledger", lambda _: ledger)
     monkeypatch.setattr(command, "config_of", lambda name, role: f"{role} {name}")
     monkeypatch.setattr(command, "ClusterAdmin", lambda _: nullcontext(SimpleNamespace(cluster_id=lambda: "id")))
     monkeypatch.setattr(module, "clean_up", delete)
-    assert [clean_up("sunday", "--source", "src") for _ in range(3)] == [1, 0, 0]
+    assert clean_up("sunday", "--source", "src") == 1 and ledger.values(), "it is not ended before all is deleted"
+    assert [clean_up("sunday", "--source", "src") for _ in range(2)] == [0, 0]
     assert asked == [(["source src", "target dst"], "mirror-drill.1", "mirror-drill.1")] * 2
+    assert not ledger.values(), "the next drill may begin"
     said = capsys.readouterr()
     assert "could not delete 'mirror-drill.1' on the source: no broker answered" in said.err
     assert said.out.splitlines() == ["deleted on both sides: mirror-drill.1", "sunday has left nothing"]

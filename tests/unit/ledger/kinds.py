@@ -19,6 +19,7 @@ from airflow_mirror.cutover.heartbeat import owner_of
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, GroupRecord, StepRecord
 from airflow_mirror.cutover.report_store import ReportStore, newest_reports
 from airflow_mirror.extras.drill.store import Drill, Drills
+from airflow_mirror.extras.drill.turn import another
 from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
 from airflow_mirror.jobs.plain import shares
 from airflow_mirror.jobs.plain.shares import Share
@@ -144,6 +145,7 @@ KINDS = [
     Kind({"active/m": ME.value()}, lambda v: active_tail(v, "m")),
     Kind({"fence/m": {"v": 1, **asdict(OWNED)}}, fence_of, ("process",)),
     Kind({"direction/m": TURNED.value()}, lambda v: direction(v, "m")),
+    Kind({"drilling/m": {"v": 1, "run": "run", "owner": "me"}}, lambda v: another(MemoryLedger(), v, "m", "you", 0.0)),
     Kind(decided_by(lambda one: ownership.mark_cut_over(one, PLAN, IDS, "noon")), lambda v: ownership.owners(v)[0]
     ),
     Kind(decided_by(lambda one: mm2_topics.mark(one, ["heartbeats"])), mm2_topics.marked),

@@ -52,6 +52,8 @@ class MemoryLedger:
         catch_up(self, self._fold)
         return self._fold.values
 
+    peek = values
+
     def decide(self, change: Change, until_ms: int | None = None) -> Values | None:
         def checked(values: Values) -> Values | None:
             sets = change(values)

@@ -31,6 +31,7 @@ from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, GroupRecord, StepRecord
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.extras.drill.store import Drill, Drills
+from airflow_mirror.extras.drill.turn import begin as begin_drill
 from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
 from airflow_mirror.jobs.plain import shares
 from airflow_mirror.jobs.plain.shares import Share
@@ -216,6 +217,7 @@ WRITERS: list[Callable[[MemoryLedger, MemoryState], object]] = [
     lambda ledger, state: begin(ledger, TAIL, Watch(state)),
     _plans_and_fences,
     lambda ledger, _: ledger.decide(lambda _: turn("m", TURNED)),
+    lambda ledger, _: begin_drill(ledger, "m", "run", "me", 0.0),
     _signs,
     _looks,
     _wishes,
