@@ -199,7 +199,7 @@ class Kind:
 
 
 def known(kind: type[T]) -> Callable[[Mapping[str, Any]], T]:
-    """Return what makes a dataclass of a record's fields, of those that it has.
+    """Return what makes a dataclass of a record's fields, of those that it has; lists become tuples where it has these.
 
     :raises TypeError: one is missing, or its value is of another type.
     """
@@ -210,9 +210,14 @@ def known(kind: type[T]) -> Callable[[Mapping[str, Any]], T]:
         fields = {name: found[name] for name in types if name in found}
         if wrong := [name for name, value in fields.items() if not _is_a(value, types[name])]:
             raise TypeError(", ".join(wrong))
-        return kind(**fields)
+        lists = [name for name, value in fields.items() if isinstance(value, list) and _is_tuple(types[name])]
+        return kind(**{**fields, **{name: tuple(fields[name]) for name in lists}})
 
     return make
+
+
+def _is_tuple(hint: Any) -> bool:
+    return tuple in (get_origin(one) or one for one in (hint, *get_args(hint)))
 
 
 @cache

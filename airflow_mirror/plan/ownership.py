@@ -111,7 +111,7 @@ class Owned:
 
 
 def _owned(fields: dict[str, Any]) -> Owned:
-    return known(Owned)({**fields, "upstream": tuple(fields.get("upstream") or ()) or None, "sharers": ()})
+    return known(Owned)({**fields, "sharers": ()})
 
 
 def begin(plan: Plan, target: ClusterAdmin) -> Ledger:

@@ -199,14 +199,10 @@ class Sign:
         if value is None:
             return None
         try:
-            return SIGN.decoded(_sign, value)
+            return SIGN.decoded(known(Sign), value)
         except LedgerNewer as e:
             state = str(e.value.get("state")) if isinstance(e.value, dict) else ""
         return cls(number=hash(value), state=state if state in FINAL else RUNNING, notes=(_NEWER,))
-
-
-def _sign(found: Mapping[str, Any]) -> Sign:
-    return known(Sign)({**found, "notes": tuple(found.get("notes") or ())})
 
 
 class Heartbeat:

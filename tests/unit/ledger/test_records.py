@@ -17,9 +17,11 @@ from airflow_mirror.common.policy import DECISIONS, STATE
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.errors import LedgerNewer
 from airflow_mirror.extras import split
+from airflow_mirror.jobs.runner.active import Sign
 from airflow_mirror.ledger import records
 from airflow_mirror.ledger.kinds import Kind, Newer, Retire, Split, known
 from airflow_mirror.ledger.records import KINDS, MAP, SHARED_TOPIC, TOPIC, kind_of
+from airflow_mirror.plan.ownership import Owned
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.ledger.written import GOLDEN, written
 
@@ -158,7 +160,20 @@ def test_list_or_object_that_holds_something_else_is_nothing_that_this_version_k
     with pytest.raises(TypeError):
         known(Holding)(fields)
     sound = {"names": ["a"], "most": {"a": 1, "b": 0.5}, "rows": [{"x": 1}], "of": {"a": {"b": 1}}, "upstream": ["a"]}
-    assert known(Holding)(sound) == Holding(**sound) and known(Holding)({"upstream": None}) == Holding()
+    assert known(Holding)(sound) == Holding(**{**sound, "upstream": ("a",)}), "a list where there is a tuple"
+    assert known(Holding)({"upstream": None}) == Holding() and known(Holding)({"upstream": []}).upstream == ()
+
+
+def test_text_in_place_of_a_list_is_no_list_of_letters() -> None:
+    """It was one: of clusters that a topic's records come from, and of a tail's notes."""
+    owned = Owned(topic_id="x", mirror="m", source_id="A", upstream=("A", "B")).value()
+    assert Owned.of("t", json.loads(json.dumps(owned))).upstream == ("A", "B")
+    with pytest.raises(LedgerNewer):
+        Owned.of("t", {**owned, "upstream": "AB"})
+    sign = json.loads(Sign(number=7, state="SUCCEEDED", notes=("late",)).encode())
+    assert Sign.decode(json.dumps(sign).encode()) == Sign(number=7, state="SUCCEEDED", notes=("late",))
+    found = Sign.decode(json.dumps({**sign, "notes": "late"}).encode())
+    assert found is not None and found.state == "SUCCEEDED" and "late" not in found.notes and len(found.notes) == 1
 
 
 def test_report_whose_list_holds_something_else_is_an_error_with_a_name() -> None:
