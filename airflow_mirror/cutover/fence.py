@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from inspect import signature
 from itertools import chain
 from typing import Protocol, runtime_checkable
 
@@ -344,6 +346,10 @@ class AclFence:
 class CallableFence:
     """Fence with the means of the platform: a gateway, a feature flag, a deployment scaled to 0.
 
+    One that takes ``permit`` gets it, and calls it right before each of its effects: it raises if something else was
+    decided since, and the function passes that on. One that does not is called right behind it, and does late what it
+    does if its process sleeps in between.
+
     :param on: stops the writers; returns once they have stopped. May be called again.
     :param off: lets them in again. Called after any failure, even in a new process, so it must not need ``on``'s state.
     :param check: returns whether the fence is in place; by default that is assumed, and proven by the log end offsets.
@@ -352,7 +358,7 @@ class CallableFence:
     kind = "callable"
 
     def __init__(
-        self, on: Callable[[], object], off: Callable[[], object], check: Callable[[], bool] = lambda: True
+        self, on: Callable[..., object], off: Callable[..., object], check: Callable[[], bool] = lambda: True
     ) -> None:
         self._on, self._off, self._check = on, off, check
 
@@ -362,17 +368,26 @@ class CallableFence:
 
     def raise_(self, intent: Intent, name: str, permit: Permit) -> None:
         """Call ``on``."""
-        permit()
-        self._on()
+        _called(self._on, permit)
 
     def lift(self, intent: Intent, name: str, permit: Permit) -> None:
         """Call ``off``."""
-        permit()
-        self._off()
+        _called(self._off, permit)
 
     def is_up(self, intent: Intent) -> bool:
         """Call ``check``."""
         return self._check()
+
+
+def _called(function: Callable[..., object], permit: Permit) -> None:
+    takes: Collection[str] = ()
+    with suppress(TypeError, ValueError):  # what has no signature, as some that are compiled, takes none
+        takes = signature(function).parameters
+    permit()
+    if "permit" in takes:
+        function(permit=permit)
+    else:
+        function()
 
 
 def fence_of(fence: str, source: ClusterAdmin, open_by_default: bool | None = None) -> Fence:

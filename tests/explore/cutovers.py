@@ -109,6 +109,11 @@ def called_unkept(w: World) -> None:
     unkept(w)
 
 
+def called_asking(w: World) -> None:
+    """As `called`, with a function that asks its permit right before what it does."""
+    retry(w)
+
+
 def swap(w: World) -> None:
     """A finished cutover's fence is swapped for a way back, and lifted, perhaps at the same time."""
     w.cut_over()
@@ -296,7 +301,7 @@ def _is_known(deviation: Deviation, asked: Asked) -> bool:
 
     Positions, and rules of readers: docs/security.md. The rules of a fence are the same for each attempt, and bear no
     name: one that is deleted late may be the next attempt's. A rule of a swap, which names a principal, is never told
-    from the site's. A function takes no permit: who sleeps between that and its call lets everybody in behind
+    from the site's. Of a function that asks no permit who sleeps between that and its call lets everybody in behind
     whatever was decided since.
     """
     if asked.what == gate.OPENS:
@@ -323,9 +328,10 @@ SCENARIOS = (
     _scenario(third),
     _scenario(twice),
     _scenario(unkept, reopens=True),
-    _scenario(called, gated=True),
-    _scenario(called_runs, gated=True, with_groups=True),
-    _scenario(called_unkept, gated=True, reopens=True),
+    _scenario(called, gated=gate.NAME),
+    _scenario(called_runs, gated=gate.NAME, with_groups=True),
+    _scenario(called_unkept, gated=gate.NAME, reopens=True),
+    _scenario(called_asking, gated=gate.ASKING),
     _scenario(swap, reopens=True),
     _scenario(rollback, reopens=True, with_groups=True),
     _scenario(way_back, reopens=True, changing=("log",)),

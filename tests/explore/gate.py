@@ -13,10 +13,25 @@ from tests.builders import rule
 from tests.memory.asking import touching
 
 if TYPE_CHECKING:
+    from airflow_mirror.kafka.permit import Permit
     from tests.memory.admin import MemoryAdmin
 
-NAME = "tests.explore.gate.gateway"
+NAME, ASKING = "tests.explore.gate.gateway", "tests.explore.gate.asking_gateway"
 OPENS = "source: the gateway opens"
+OPENS_IF = f"{OPENS} if it may"  # of a function that asks its permit
+
+
+def asking_gateway(source: MemoryAdmin) -> CallableFence:
+    """Return the fence of functions that ask their permit right before what they do."""
+    cluster, ask = source.cluster, partial(source._hook, at=source.role, touches=touching("acl", "TOPIC"), effect=True)
+
+    def shut(permit: Permit) -> Any:
+        return ask("source: the gateway shuts", lambda: cluster.create_acls(*shut_by(*cluster.topics)), check=permit)
+
+    def let_in(permit: Permit) -> Any:
+        return ask(OPENS_IF, lambda: cluster.delete_acls(*shut_by(*cluster.topics)), check=permit)
+
+    return CallableFence(shut, let_in, gateway(source)._check)
 
 
 def gateway(source: MemoryAdmin) -> CallableFence:

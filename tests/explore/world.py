@@ -92,7 +92,7 @@ class World:
     """See the module.
 
     :param with_groups: a consumer group has positions on the source.
-    :param gated: fences are not ACLs, but the site's gateway (`gate`).
+    :param gated: by which function of `gate` the site fences; "": by ACLs.
     :param reopens: somebody lets writers into the old source on purpose while the target is open.
     :ivar lifters, swappers: who lifts a fence, or swaps one.
     :ivar rivals: attempts of another mirror that were told that their fence is raised.
@@ -109,11 +109,11 @@ class World:
     """
 
     def __init__(
-        self, scheduler: Scheduler, *, with_groups: bool = False, reopens: bool = False, gated: bool = False,
+        self, scheduler: Scheduler, *, with_groups: bool = False, reopens: bool = False, gated: str = "",
         changing: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
         self.s, self.with_groups, self.reopens = scheduler, with_groups, reopens
-        self.fenced_by = gate.NAME if gated else ACL
+        self.fenced_by = gated or ACL
         self.source, self.target = _cluster("source", scheduler), _cluster("target", scheduler)
         self.gives_signs: dict[tuple[str, str], Actor] = {}
         self.guards: list[GuardProcess] = []

@@ -6,17 +6,17 @@ Who is overtaken, killed or frozen, and where, is said by named events; the inva
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from airflow_mirror.common.policy import lease_id
 from airflow_mirror.sync.write_permit import WritePermit
+from tests.explore import gate
 from tests.explore.deviations import freeze, hang, kill, late, switch
 from tests.explore.scenario import Outcome
 from tests.explore.story import story
 from tests.explore.world import TOPICS, TPS
-
-if TYPE_CHECKING:
-    import pytest
 
 UP, OPEN = "target: decide fence/flow up", "target: decide fence/flow opened (r1.1), topic/orders, topic/payments"
 DENY = "source: create DENY WRITE on topic orders,payments"
@@ -263,3 +263,12 @@ def test_plan_that_a_retirement_removes_before_it_is_decided_is_written_again() 
     removed = ("P", "target: decide plan/flow", 1, switch("RT"))
     outcome = sound(story("remade", ("RT", "target: write state plan/flow", 1, switch("P")), removed))
     assert end_of(outcome, "RT") == "retired" and end_of(outcome, "P") == "planned"
+
+
+@pytest.mark.parametrize(("asks", "opens"), [(False, gate.OPENS), (True, gate.OPENS_IF)])
+def test_function_that_asks_its_permit_lets_nobody_in_behind_another_attempts_opening(asks: bool, opens: str) -> None:
+    """One that does not is called right behind it, and may sleep before what it does (docs/security.md)."""
+    killed, asleep = ("A", LEASE, 1, kill()), ("GA", opens, 1, freeze())
+    outcome = story("called_asking" if asks else "called", killed, asleep)
+    assert decided(outcome) == ("opened", "r1", "B-1")
+    assert ("never are both sides writable for applications" in outcome.broken) is not asks, outcome.text
