@@ -52,9 +52,22 @@ def keep(
         # Whoever retires the mirror may have removed it right before that. From here on it removes none (`jobs.retire`).
         keep_again(plan, plans)
     too_old = set(hashes(plans.read(), name)[:-KEEP]) - set(_texts(ledger.values()))
-    plans.write({key: None for key in plans.read() if _whose(key) in too_old})
+
+    # A plan may be made anew as an old one, and be the last one again, while this process slept.
+    def require_unnamed(values: Values) -> None:
+        if named := too_old.intersection(_texts(values)):
+            raise TryAgain(f"plan {min(named)[:12]} of mirror {name!r}, which was to be removed, is used again")
+
+    plans.write(
+        {key: None for key in plans.read() if _whose(key) in too_old}, permit=lambda: require_unnamed(ledger.values())
+    )
     left = {LAST_AMENDMENT.key(name, old) for old in too_old}
-    ledger.decide(lambda values: {key: None for key in left if values.get(key) is not None} or None)
+
+    def forgotten(values: Values) -> Values | None:
+        require_unnamed(values)
+        return {key: None for key in left if values.get(key) is not None} or None
+
+    ledger.decide(forgotten)
 
 
 def hashes(keys: Iterable[str], mirror: str) -> list[str]:

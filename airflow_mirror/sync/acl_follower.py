@@ -71,8 +71,8 @@ class AclFollower(Pass[AclFollowReport]):
             return
         report.add(acls)
         if to_note := seen_acls.changed(plan.mirror.name, self._state.read(), acls.diff.later):
-            with self._granted():
-                self._state.write(to_note)
+            with self._granted() as permit:
+                self._state.write(to_note, permit)
         lines = acls.lines() if acls.changes else []
         for line in lines[:_LOGGED]:
             log.info("%s", line)

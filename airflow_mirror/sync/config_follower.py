@@ -136,8 +136,8 @@ class ConfigFollower(Pass[ConfigReport]):
             if configs != known[topic]
         }
         if noted:
-            with self._granted():
-                self._state.write(noted)
+            with self._granted() as permit:
+                self._state.write(noted, permit)
 
     def _due(self, topic: str, wanted: Mapping[str, str | None], report: ConfigReport) -> dict[str, str | None]:
         """Return what is to be set, without what was refused or given up."""

@@ -35,6 +35,7 @@ from airflow_mirror.jobs.runner import reports
 from airflow_mirror.jobs.runner.active import Heartbeat, Sign, Watch, active_tail, begin
 from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger import chain, records
 from airflow_mirror.ledger.fold import NOTHING, Decision, Fold, Verdict
 from airflow_mirror.ledger.kinds import Newer, in_pieces
@@ -235,7 +236,7 @@ def test_a_tail_removes_nothing_of_a_kind_that_it_does_not_know() -> None:
     wish(state, "m", "pause", Wish.now())
     unknown = {"job/m/hand-over": b"1", "wish/m/priority": b"1", "job/m/theirs/ballot": b"1"}
     state.write({**unknown, "job/m/theirs/sign": b"1", "job/m/theirs/stop": b"1", "job/m/look": b"1"})
-    Heartbeat(state, ME).forget_others()
+    Heartbeat(state, ME).forget_others(unfenced)
     assert state.read().keys() == {*unknown, "wish/m/pause"}
 
 
@@ -312,7 +313,7 @@ def test_tail_and_who_watches_it_work_beside_a_newer_version() -> None:
     watch = Watch(state)
     assert watch.status(ME) == RUNNING and (sign := watch.sign(ME)) is not None and sign.number == 1
     assert Heartbeat(state, ME).stop_requested_by() == "ann"
-    Heartbeat(state, ME).forget_others()
+    Heartbeat(state, ME).forget_others(unfenced)
     assert active_tail(every("m", **MORE)[0], "m") == ME
 
 

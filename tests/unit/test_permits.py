@@ -284,6 +284,18 @@ def test_a_call_of_a_naked_effect_is_found() -> None:
     assert naked(among) == ["kafka/admin.py: ClusterAdmin.g"]
 
 
+def test_who_holds_the_lease_notes_nothing_without_its_permit() -> None:
+    """What follows the data: an older note, written by who has slept, would be taken for what was seen last."""
+    writes = [
+        (file, node)
+        for file, tree in FILES.items()
+        if file.startswith("sync/")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "self._state.write"
+    ]
+    assert {file for file, node in writes if len(node.args) < 2} == set() and len(writes) == 5
+
+
 def test_records_are_produced_in_two_places_each_with_the_copys_check() -> None:
     """Their bytes are encoded by hand, so no class of kafka-python tells."""
     sent = {

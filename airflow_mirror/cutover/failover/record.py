@@ -12,6 +12,7 @@ from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import InputError
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger.records import CUT, DONE, EXPORTED, RETURNED
 from airflow_mirror.ledger.state import State
 
@@ -59,13 +60,13 @@ class Record:
         # names it.
         self._state.write(CUT.put(cut.to_dict(), *self._mine))
 
-    def forget_others(self) -> None:
-        """Remove what attempts that came to nothing have left, once this one is decided."""
+    def forget_others(self, permit: Permit) -> None:
+        """Remove what attempts that came to nothing have left, once this one is decided. :param permit: that it is."""
         mirror, attempt = self._mine
         # Notes of a returned source and of exports as well, of failovers before this one: they were about another cut.
         others = [key for key in self._state.read() if not key.startswith(f"{CUT.below(mirror)}{attempt}/")]
         if others:
-            self._state.write(dict.fromkeys(others))
+            self._state.write(dict.fromkeys(others), permit)
 
     def cut(self) -> Cut:
         """Return where the copy ended.

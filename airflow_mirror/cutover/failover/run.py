@@ -133,7 +133,7 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
     # A later failover's cut is among the others, and nobody could find it again: this call may have slept for days.
     ours()
     # Behind the decision alone: before it the cut of the one that wins could be removed by one that loses.
-    record.forget_others()
+    record.forget_others(ours)
     # What was lost is read from the cut, not found anew: applications write by now.
     report = FailoverReport(mirror=mirror, direction=decided, lost=dict(record.cut().lost), steps=record.done())
     # Another process may fence the source that returns at this moment: its note has a key of its own, and neither

@@ -147,9 +147,10 @@ class TailHeartbeat:
             plans = state_of(target, PLAN.below(self._me.name), patience_s=_PATIENCE_S, keys_only=True)
             while True:
                 last = self._ended.is_set()
-                if heartbeat is None and self._attempt(partial(_require, Ledger(target), self._me)):
+                require_me = partial(_require, Ledger(target), self._me)
+                if heartbeat is None and self._attempt(require_me):
                     heartbeat = Heartbeat(state_of(target, *heard_by(self._me.name), patience_s=_PATIENCE_S), self._me)
-                    self._attempt(heartbeat.forget_others)  # by the one that copies
+                    self._attempt(partial(heartbeat.forget_others, require_me))  # by the one that copies
                 if heartbeat is not None:
                     self._attempt(partial(self._listen, heartbeat))
                 if heartbeat is not None and last:
@@ -157,7 +158,7 @@ class TailHeartbeat:
                 elif heartbeat is not None and heartbeat.is_due:
                     brief = self._status.brief()
                     self._attempt(partial(heartbeat.give, RUNNING, **brief, heard=asdict(self.wishes)))
-                    self._attempt(partial(_require, Ledger(target), self._me))
+                    self._attempt(require_me)
                 if last:
                     return
                 if time.monotonic() - kept_s >= _KEEP_EVERY_S:

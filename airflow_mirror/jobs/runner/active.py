@@ -25,6 +25,7 @@ from airflow_mirror.errors import LedgerNewer, TailRuns, TryAgain
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.state import FINAL, LOST, RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.wishes import Wishes
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.kinds import Kind, known
 from airflow_mirror.ledger.records import ACTIVE, BULK, LOOK, MEMBER, SIGN, STOP, WISH
@@ -241,10 +242,13 @@ class Heartbeat:
         """Return what is wished of the mirror. :raises LedgerNewer: it can't be read."""
         return Wishes.of(self._state.read(), self._me.name)
 
-    def forget_others(self) -> None:
-        """Remove what earlier jobs of the mirror have left; nothing of a kind that this version does not know."""
+    def forget_others(self, permit: Permit) -> None:
+        """Remove what earlier jobs of the mirror have left; nothing of a kind that this version does not know.
+
+        :param permit: that no later one has begun: its signs, and who asked it to stop, would go.
+        """
         left = (k for k in self._state.read() for kind in _LEFT if (n := kind.match(k)) and n["mirror"] == self._me.name)
-        self._state.write({key: None for key in left if key not in self._mine})
+        self._state.write({key: None for key in left if key not in self._mine}, permit)
 
     def forget(self) -> None:
         """Remove what this job has left."""

@@ -98,8 +98,8 @@ class EndsFollower(Pass[EndsReport]):
 
     def _note(self, changed: Mapping[str, bytes], report: EndsReport) -> None:
         try:
-            with self._granted():
-                self._state.write(changed)
+            with self._granted() as permit:
+                self._state.write(changed, permit)
         except Stopped:
             raise
         except MirrorError as e:  # it must not hide that the source was seen

@@ -104,7 +104,7 @@ class GroupFollower(Pass[FollowReport]):
         values = {key: value for key, value in dumped.items() if stored.get(key) != value}
         if values:
             self._right.confirm(self._target.wire)
-            self._state.write(values)
+            self._state.write(values, self._right.check)
             stored.update({key: value for key, value in values.items() if value is not None})
 
     def _commit(self, decided: Mapping[str, GroupDecision], read_ms: int) -> dict[str, GroupCommit]:

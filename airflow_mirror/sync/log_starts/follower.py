@@ -161,7 +161,7 @@ class StartFollower(Pass[StartsReport]):
         with self._right.writing:
             if changed:
                 self._right.confirm(self._target.wire)
-                self._state.write(changed)
+                self._state.write(changed, self._right.check)
             self._delete(goals, report)
         self._compact(topics, configs, standings, report)
         report.topics = len(ids)

@@ -15,6 +15,7 @@ from airflow_mirror.console.main import main
 from airflow_mirror.jobs.runner import pacing
 from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, Watch
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
+from airflow_mirror.kafka.permit import unfenced
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 Heard = Callable[[Wishes], tuple[str, Wishes]]
@@ -201,5 +202,5 @@ def test_a_job_that_tidies_up_leaves_wishes_alone(world: World) -> None:
     command("rate", "5")
     before = world.wished
     other = world.tail()
-    Heartbeat(world.state, ActiveTail(mirror={"name": "m"}, plan="p", inputs="i", directory="")).forget_others()
+    Heartbeat(world.state, ActiveTail(mirror={"name": "m"}, plan="p", inputs="i", directory="")).forget_others(unfenced)
     assert world.wished == before and not any(other.job in key for key in world.state.read())

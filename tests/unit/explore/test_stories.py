@@ -272,3 +272,10 @@ def test_function_that_asks_its_permit_lets_nobody_in_behind_another_attempts_op
     outcome = story("called_asking" if asks else "called", killed, asleep)
     assert decided(outcome) == ("opened", "r1", "B-1")
     assert ("never are both sides writable for applications" in outcome.broken) is not asks, outcome.text
+
+
+def test_follower_that_wakes_when_another_job_has_the_lease_writes_no_note_over_that_ones() -> None:
+    """It had confirmed its lease, and slept before the bytes: by an older note a position is somebody else's."""
+    outcome = sound(story("followed", ("F", "target: write state groups/flow/readers", 1, freeze())))
+    assert end_of(outcome, "F") == "LeaseLost"
+    assert not [key for key in outcome.world.target.state if key.startswith("groups/")]

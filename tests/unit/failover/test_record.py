@@ -8,7 +8,8 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.failover.record import Cut, Record
-from airflow_mirror.errors import InputError, LedgerNewer
+from airflow_mirror.errors import InputError, LedgerNewer, TryAgain
+from airflow_mirror.kafka.permit import unfenced
 from tests.unit.ledger.memory import MemoryState
 
 CUT = Cut(at_ms=7, offsets={TopicPartition("a/b", 12): 5, TopicPartition("c", 0): 0}, lost={"at_least": 3})
@@ -38,3 +39,21 @@ def test_what_can_not_be_read_is_named(value: bytes) -> None:
     for read in (record.cut, record.done):
         with pytest.raises(LedgerNewer):
             read()
+
+
+def test_call_that_slept_before_the_bytes_leaves_what_others_have_noted_since() -> None:
+    """It had looked at what is decided before it read what is there."""
+    state = MemoryState()
+    ours, later = Record(state, "m", "ours"), Record(state, "m", "later")
+    for one in (ours, later):
+        one.write_cut(Cut(at_ms=1, offsets={}, lost={}))
+
+    def permit() -> None:
+        raise TryAgain("another direction was decided")
+
+    with pytest.raises(TryAgain):
+        ours.forget_others(permit)
+    assert later.cut().at_ms == 1
+    ours.forget_others(unfenced)
+    with pytest.raises(InputError):
+        later.cut()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.errors import InputError, TailRuns, TryAgain
+from airflow_mirror.errors import InputError, TailReplaced, TailRuns, TryAgain
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.active import (
     SILENCE_S,
@@ -256,7 +256,7 @@ def test_a_sign_that_was_removed_is_no_sign(state: Unreachable, clock: Clock) ->
     Heartbeat(state, one).give(RUNNING)
     assert eye.status(one) == RUNNING
     clock.now += SILENCE_S - 1
-    Heartbeat(state, tail()).forget_others()
+    Heartbeat(state, tail()).forget_others(unfenced)
     assert eye.status(one) == RUNNING
     clock.now += 1
     assert eye.status(one) == LOST
@@ -319,8 +319,22 @@ def test_a_new_tail_removes_what_old_ones_left(state: Unreachable, clock: Clock)
     Heartbeat(state, old).give(RUNNING)
     ask_to_stop(state, old.name, old.job, "somebody")
     ask_to_stop(state, new.name, new.job, "somebody else")
-    Heartbeat(state, new).forget_others()
+    Heartbeat(state, new).forget_others(unfenced)
     assert Heartbeat(state, new).stop_requested_by() == "somebody else" and len(state.read()) == 1
+
+
+def test_tail_that_slept_removes_nothing_of_the_one_that_replaced_it(state: Unreachable, clock: Clock) -> None:
+    """Its signs, and who asked it to stop."""
+    old, new = tail(), tail()
+    Heartbeat(state, new).give(RUNNING)
+    ask_to_stop(state, new.name, new.job, "somebody")
+
+    def permit() -> None:
+        raise TailReplaced("m", None)
+
+    with pytest.raises(TailReplaced):
+        Heartbeat(state, old).forget_others(permit)
+    assert Heartbeat(state, new).stop_requested_by() == "somebody" and len(state.read()) == 2
 
 
 def test_own_process_is_what_a_tail_names() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
-from airflow_mirror.errors import InputError, PlanNotKept
+from airflow_mirror.errors import InputError, PlanNotKept, TryAgain
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.plan import Plan, ledger_store
 from airflow_mirror.plan.ledger_store import dag_of, keep, last_hash, plan_in
@@ -141,3 +143,24 @@ def test_changed_plan_has_another_hash() -> None:
     """It is computed once for each plan, and a changed plan is another one."""
     plan = a_plan()
     assert plan.hash == a_plan().hash != replace(plan, source_cluster_id="other").hash
+
+
+def test_planner_that_slept_removes_no_old_plan_that_was_made_again_since(
+    ledger: MemoryLedger, plans: MemoryState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was to be removed, and is the last one by then: nobody could have copied by it."""
+    monkeypatch.setattr(ledger_store, "KEEP", 1)
+    old, new = a_plan(), a_plan(end=60001)
+    keep(old, plans, ledger)
+    write, other = plans.write, MemoryLedger(ledger.records)
+
+    def sleeps(values: Mapping[str, bytes | None], permit: Permit = unfenced) -> None:
+        if values and not any(values.values()):
+            monkeypatch.setattr(plans, "write", write)
+            keep(old, plans, other)
+        write(values, permit)
+
+    monkeypatch.setattr(plans, "write", sleeps)
+    with pytest.raises(TryAgain, match="which was to be removed, is used again"):
+        keep(new, plans, ledger)
+    assert last_hash(ledger.values(), old.mirror.name) == old.hash and found(plans, old) == old

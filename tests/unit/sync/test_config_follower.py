@@ -70,7 +70,8 @@ class State:
     def read(self) -> Mapping[str, bytes]:
         return self.values
 
-    def write(self, values: Mapping[str, bytes | None]) -> None:
+    def write(self, values: Mapping[str, bytes | None], permit: Permit) -> None:
+        permit()
         self.writes += 1
         for key, value in values.items():
             self.values.pop(key, None)

@@ -15,6 +15,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.offsets.map import Translated, Where
 from airflow_mirror.errors import BrokerError, LeaseLost, MirrorError, NoOffsetMap, TryAgain
 from airflow_mirror.kafka.model import GroupCommit, GroupInfo, GroupPosition, TopicInfo
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.ownership import claim, mark_cut_over
 from airflow_mirror.sync.following import follower, notes
@@ -110,7 +111,8 @@ class MemoryState:
     def read(self) -> dict[str, bytes]:
         return self.values
 
-    def write(self, values: dict[str, bytes | None]) -> None:
+    def write(self, values: dict[str, bytes | None], permit: Permit) -> None:
+        permit()
         if self.away:
             raise TryAgain("the state could not be written")
         self.writes += 1
@@ -436,10 +438,10 @@ def cut(world: World, where: str) -> bool:
     """Let the next pass die there; return whether it did."""
     write, commit = world.state.write, world.target.commit_groups
 
-    def writes(values: Any) -> None:
+    def writes(values: Any, permit: Permit) -> None:
         if where == "before the note":
             raise Killed
-        write(values)
+        write(values, permit)
         if where == "after the note":
             raise Killed
 
