@@ -33,6 +33,7 @@ REGISTRY = (
 )  # fmt: skip
 # Java's range of a key that both have is the wider one; of such a key nothing reaches a client of librdkafka.
 _NUMBERS = Range.each(_OF_EVERY["numbers"]) | Range.each(_FILE["others"]["numbers"]) | NUMBERS
+_NUMBERS |= Range.each(_FILE["others"]["decimals"], decimals=True)
 EVERY_CLIENT = frozenset[str](_OF_EVERY["texts"]).union(*_OF_EVERY["numbers"].values(), _CHOICES)
 _KNOWN = EVERY_CLIENT.union(_FILE["others"]["one"], _FILE["others"]["ours"], _NUMBERS, CONSUMER.keys, PRODUCER.keys)
 _MAY_BE_EMPTY = frozenset({"sasl.mechanism", "sasl.mechanisms", "ssl.endpoint.identification.algorithm"})

@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from importlib.resources import files
 from typing import Any
 
@@ -26,31 +27,36 @@ class Fate(enum.Enum):
 
 @dataclass(frozen=True)
 class Range:
-    """The whole numbers that a client or a Mirror takes, both ends included."""
+    """The numbers that a client or a Mirror takes, both ends included.
+
+    :param decimals: not only whole ones.
+    """
 
     least: int
     most: int
+    decimals: bool = field(default=False, kw_only=True)
 
     @classmethod
-    def of(cls, text: str) -> Range:
+    def of(cls, text: str, *, decimals: bool = False) -> Range:
         """Return the range that ``least..most`` says."""
-        return cls(*map(int, text.split("..")))
+        return cls(*map(int, text.split("..")), decimals=decimals)
 
     @classmethod
-    def each(cls, spans: Mapping[str, Iterable[str]]) -> dict[str, Range]:
+    def each(cls, spans: Mapping[str, Iterable[str]], *, decimals: bool = False) -> dict[str, Range]:
         """Return the ranges of keys, given the keys by ``least..most``."""
-        return {key: cls.of(span) for span, keys in spans.items() for key in keys}
+        return {key: cls.of(span, decimals=decimals) for span, keys in spans.items() for key in keys}
 
     def refuses(self, value: str) -> bool:
         """Return whether ``value`` is none of them."""
-        return not (re.fullmatch("-?[0-9]{1,19}", value) and self.least <= int(value) <= self.most)
+        form = r"-?[0-9]{1,19}(\.[0-9]{1,19})?" if self.decimals else "-?[0-9]{1,19}"
+        return not (re.fullmatch(form, value) and self.least <= Decimal(value) <= self.most)
 
     def nearest(self, number: int) -> int:
         """Return the one of them that is nearest to ``number``."""
         return min(max(number, self.least), self.most)
 
     def __str__(self) -> str:
-        return f"whole number from {self.least} to {self.most}"
+        return f"{'' if self.decimals else 'whole '}number from {self.least} to {self.most}"
 
 
 @dataclass(frozen=True)

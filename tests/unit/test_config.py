@@ -327,12 +327,35 @@ def test_librdkafka_takes_every_number_and_choice_that_is_taken_for_its_own_and_
         inside, outside = [span.least, span.most], [span.least - 1, min(span.most + 1, 2**31 - 1)]
         assert name in java or all(takes(name, str(one)) for one in inside), name
         assert name in java or not any(takes(name, str(one)) for one in outside if one != span.most), name
+    decimals = Range.each(known_settings._FILE["others"]["decimals"], decimals=True)
+    for name, span in decimals.items():
+        most = min(span.most, 900_000)
+        assert all(takes(name, one) for one in (f"{span.least}", "0.25", f"{most}"))
+        assert not any(takes(name, one) for one in (f"{span.least - 1}", f"{most}.5", "no"))
     typed_names = {*numbers, *known_settings._CHOICES}
     free = {name for name in known_settings.EVERY_CLIENT if takes(name, "?")}
     assert typed_names & free == {"sasl.mechanism", "sasl.mechanisms"}  # the mirror's own client has fewer
     assert known_settings.EVERY_CLIENT - typed_names - free == {
         "builtin.features", "debug", "plugin.library.paths", "ssl.ca.certificate.stores", "topic.blacklist",
     }  # fmt: skip
+
+
+def test_every_number_that_librdkafka_bounds_is_checked() -> None:
+    """It tells the range of a number that is far out of it."""
+    bounded = set()
+    for name in known_settings._KNOWN - {"oauth_cb"}:
+        with pytest.raises(KafkaException) as caught:
+            AdminClient({name: "-99999999999", "no.such": ""})
+        bounded |= {name} if "outside allowed range" in str(caught.value) else set()
+    assert len(bounded) > 60
+    assert bounded - known_settings._NUMBERS.keys() == {"acks", "request.required.acks"}, "these may be words, too"
+
+
+@pytest.mark.parametrize("value", ["-1", "soon", "5 s", "1e3", "0.", ".5", "9223372036854775807.5"])
+def test_delay_that_no_client_takes_is_refused_and_half_a_millisecond_is_taken(value: str) -> None:
+    with pytest.raises(InvalidSetting, match="linger.ms is no number from 0 to"):
+        ClientConfig({"bootstrap.servers": "b:1", "linger.ms": value})
+    assert ClientConfig({"bootstrap.servers": "b:1", "linger.ms": "0.5", "queue.buffering.max.ms": "0"})
 
 
 def test_librdkafka_knows_every_setting_that_is_taken_for_its_own() -> None:

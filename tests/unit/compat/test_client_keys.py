@@ -44,14 +44,14 @@ def test_every_row_is_of_a_key_that_java_has(client: str) -> None:
     assert sorted({row.key for row in TABLES[client].rows} - known) == []
 
 
-# Nothing is sent within no time. Of linger.ms librdkafka takes fractions; of the others the classes have no least.
+# Nothing is sent within no time; of the others the classes have no least.
 OUR_OWN = {
     "request.timeout.ms": (1, 2**31 - 1), "delivery.timeout.ms": (1, 2**31 - 1),
     "heartbeat.interval.ms": (1, 2**31 - 1), "session.timeout.ms": (1, 2**31 - 1),
     "transaction.timeout.ms": (1, 2**31 - 1), "connections.max.idle.ms": (-1, 2**63 - 1),
     "socket.connection.setup.timeout.ms": (0, 2**63 - 1),
 }  # fmt: skip
-NOT_ASKED = {"linger.ms"} | {f"sasl.oauthbearer.assertion.claim.{one}.seconds" for one in ("exp", "nbf")}
+NOT_ASKED = {f"sasl.oauthbearer.assertion.claim.{one}.seconds" for one in ("exp", "nbf")}
 
 
 def test_the_ranges_of_numbers_are_those_of_javas_classes() -> None:
