@@ -56,6 +56,7 @@ class ClusterAdmin(AdminSession):
     delete_records = of_offsets.delete_records
 
     groups = of_groups.list_groups
+    sees_group_coordinators = of_groups.sees_coordinators
     describe_groups = of_groups.describe_groups
     groups_offsets = of_positions.groups_offsets
     groups_offsets_apart = of_positions.groups_offsets_apart

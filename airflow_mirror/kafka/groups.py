@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -12,6 +13,12 @@ from airflow_mirror.kafka.session import AdminSession, Reply, chunks
 from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.error_codes import ErrorCode
 
+log = logging.getLogger(__name__)
+
+UNSEEN_COORDINATORS = (
+    "some groups may not be listed, and nothing would say so",
+    f"the principal lacks Describe on topic {OF_GROUPS}: a partition of it without a leader hides its groups",
+)  # what, and why: a list is as long then as if they were not there
 _WITH_STATES = 4  # ListGroups returns states from 2.6 on; no other request knows those of KIP-848 groups
 _WITH_TYPES = 5
 GROUPS_A_REQUEST = 100  # a response holds all positions of these groups
@@ -35,7 +42,8 @@ def list_groups(session: AdminSession, *, every: bool = False) -> list[GroupInfo
     For a principal without any DESCRIBE right on groups Kafka returns an empty list and no error.
 
     :raises MirrorError: a broker failed to answer, or some groups have no coordinator, as far as the principal may see
-        that (DESCRIBE on ``__consumer_offsets``): a partial list would lose groups silently.
+        that (DESCRIBE on ``__consumer_offsets``; the log says once if it may not): a partial list would lose groups
+        silently.
     """
 
     def ask(connection: Connection) -> Reply[str, dict[str, GroupInfo]]:
@@ -47,11 +55,23 @@ def list_groups(session: AdminSession, *, every: bool = False) -> list[GroupInfo
         code = coordinators.missing(session, OF_GROUPS)
         if code == ErrorCode.COORDINATOR_NOT_AVAILABLE:
             return Reply("", code, f"topic {OF_GROUPS}", {})
+        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and session.says_once(OF_GROUPS):
+            log.warning("%s cluster: %s: %s", session.role, *UNSEEN_COORDINATORS)
         return session.at_each_broker(ask)
 
     by_broker = session.one("list consumer groups", ask_all, "Describe")
     found = {group: info for listed in by_broker.values() for group, info in listed.items()}
     return [found[group] for group in sorted(found)]
+
+
+def sees_coordinators(session: AdminSession) -> bool:
+    """Return whether it can be seen that some groups have no coordinator: :data:`UNSEEN_COORDINATORS`."""
+
+    def ask() -> Reply[str, bool]:
+        code = coordinators.missing(session, OF_GROUPS)
+        return Reply("", 0, None, code != ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+    return session.one("see the coordinators of groups", ask, "Describe")
 
 
 def describe_groups(session: AdminSession, ids: Collection[str]) -> dict[str, GroupInfo]:

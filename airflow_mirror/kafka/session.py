@@ -98,6 +98,13 @@ class AdminSession(Closing):
         self.router = Router(self._cluster)
         self._connected = False
         self._sent = False  # whether the current request was sent
+        self._said = set[str]()
+
+    def says_once(self, what: str) -> bool:
+        """Return whether this was not said before by this session, and note that it is now."""
+        known = what in self._said
+        self._said.add(what)
+        return not known
 
     def close(self) -> None:
         """Close the connections; a later call opens new ones."""

@@ -105,7 +105,8 @@ def build(
         traces=tuple(sorted(n for n in upstream.traces if mirror.selects_topic(n))),
     )  # fmt: skip
     if here.groups:  # else it is said anyway; and to ask for a coordinator may create the topic of groups
-        here = replace(here, hides_groups=hides_groups(source))
+        seen = source.sees_group_coordinators()
+        here = replace(here, hides_groups=hides_groups(source), sees_coordinators=seen)
     if to_copy:
         here = replace(here, topics=with_age(here.topics, source, mirror, when))
     here = replace(here, registries=registry_topics(source, here.topics))

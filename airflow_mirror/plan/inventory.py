@@ -88,7 +88,8 @@ class Inventory:
         seen); of the target only, None if it could not be queried.
     :param other_topics: topics that the mirror does not select; of the source only.
     :param other_groups: groups with positions in these topics that the mirror does not select; of the source only.
-    :param hides_groups: it may have groups that it does not list; of the source only.
+    :param hides_groups: it may have groups that it does not list; of the source only, as is the next.
+    :param sees_coordinators: whether it can be seen that groups are missing in its list: their coordinator is.
     :param upstream: where records of its topics come from; of the source only.
     :param returning: topics that the mirror selects and that come from its target under another name; not in ``topics``.
     :param traces: topics that the mirror selects and that hold traces of mirrors into the source; not in ``topics``.
@@ -127,6 +128,7 @@ class Inventory:
     registries: tuple[str, ...] = ()
     other_groups: tuple[str, ...] = ()
     hides_groups: bool = False
+    sees_coordinators: bool = True
     max_transaction_ms: Mapping[int, int | None] = field(default_factory=dict)
     upstream: Upstream = Upstream()
     returning: tuple[str, ...] = ()

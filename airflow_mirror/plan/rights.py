@@ -22,7 +22,7 @@ from airflow_mirror.common.policy import (
     scratch_topic,
     starts_group,
 )
-from airflow_mirror.kafka.model import COORDINATORS, Acl
+from airflow_mirror.kafka.model import COORDINATORS, OF_GROUPS, Acl
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.resources import ANY, PREFIXED, Resource, covering, includes
 
@@ -92,6 +92,7 @@ RESOURCES = {
     "cluster": "cluster",
     "all ids": "transactional ids `*`",
     "coordinators": f"topic `{COORDINATORS}`",
+    "group coordinators": f"topic `{OF_GROUPS}`",
     "ids": f"transactional ids with the prefix `{own_ids('<mirror>')}`",
     "ledger": f"topic `{DECISIONS}`",
     "state": f"topic `{STATE}`",
@@ -108,6 +109,7 @@ _EVERY = (PLAN, COPY, VERIFY, CUTOVER)
 _ANYBODY = (*_EVERY, *COMMANDS)
 _LEDGER = (PLAN, COPY, CUTOVER, LIFT_FENCE, FAILOVER, RETIRE)
 _FOLLOW = "let groups follow; without it none does, and the tail says so"
+_EVERY_LIST = "see whether a list of groups lacks those without a coordinator; without it the log says that it may"
 _TRIED = "try out the other rights; without it the plan warns that it could not"
 # Side, what, operation, who, and for what.
 RIGHTS: tuple[Right, ...] = (
@@ -124,6 +126,11 @@ RIGHTS: tuple[Right, ...] = (
         "read positions: brokers before 1.0 ask for more than DESCRIBE", when="partitioning='preserve'", before=(1, 0),
     ),
     Right(SOURCE, "all groups", "READ", (COPY,), _FOLLOW, when="groups or checkpoints follow", before=(1, 0)),
+    Right(
+        SOURCE, "group coordinators", "DESCRIBE", (PLAN, CUTOVER), _EVERY_LIST + ", the plan warns",
+        when="partitioning='preserve'",
+    ),
+    Right(SOURCE, "group coordinators", "DESCRIBE", (COPY,), _EVERY_LIST, when="groups or checkpoints follow"),
     Right(  # KIP-231
         SOURCE, "cluster", "DESCRIBE", (PLAN, CUTOVER), "list groups: brokers before 2.1 ask for it", before=(2, 1),
     ),
@@ -351,6 +358,7 @@ _OWN: dict[str, Callable[[str], Resource]] = {
     "cluster": lambda _: Resource("CLUSTER", "kafka-cluster"),
     "all ids": lambda _: Resource("TRANSACTIONAL_ID", ANY),
     "coordinators": lambda _: Resource("TOPIC", COORDINATORS),
+    "group coordinators": lambda _: Resource("TOPIC", OF_GROUPS),
     "ids": lambda name: Resource("TRANSACTIONAL_ID", own_ids(name), PREFIXED),
     "ledger": lambda _: Resource("TOPIC", DECISIONS),
     "state": lambda _: Resource("TOPIC", STATE),

@@ -13,6 +13,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.patterns import is_name, matches
 from airflow_mirror.common.policy import is_reserved
 from airflow_mirror.compat.keys import DEFAULTS
+from airflow_mirror.kafka.groups import UNSEEN_COORDINATORS
 from airflow_mirror.kafka.held import Held
 from airflow_mirror.plan.configs import EXCLUDED
 from airflow_mirror.plan.findings import Checks, Finding, block, several, warn, well
@@ -114,6 +115,9 @@ def _groups(s: Situation) -> Iterator[Finding]:
             "A group that is not listed does not move, and nothing says so later. Grant it (airflow-mirror rights).",
             "source cluster",
         )
+    if moves and not s.source.sees_coordinators:
+        what, why = UNSEEN_COORDINATORS
+        yield warn(f"{what}: {why}", "Grant it (airflow-mirror rights).", "source cluster")
     for group, positions in sorted(s.source.groups.items()):
         read = {tp.topic for tp in positions}
         outside = sorted(read - set(s.source.topics))

@@ -14,7 +14,7 @@ from airflow_mirror.extras.readiness.external_state import REGISTRY_TOPIC
 from airflow_mirror.extras.readiness.logs import Limits
 from airflow_mirror.extras.readiness.race import Log
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.groups import CONSUMERS
+from airflow_mirror.kafka.groups import CONSUMERS, UNSEEN_COORDINATORS
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition
 from airflow_mirror.plan import Plan, holes
 from airflow_mirror.plan.findings import Questions
@@ -121,6 +121,8 @@ def ask_groups(
     groups = to.ask(GROUPS, lambda: cluster.groups(every=True)) or []
     if to.ask("rights on groups", lambda: hides_groups(cluster)):
         hidden.append(f"some groups of the {cluster.role}, perhaps: the principal lacks Describe on group *")
+    if to.ask("coordinators of groups", cluster.sees_group_coordinators) is False:
+        hidden.append(f"some groups of the {cluster.role}, perhaps: {UNSEEN_COORDINATORS[1]}")
     # What its members say of it: a list has no members.
     peopled = [one.group_id for one in groups if one.protocol_type in CONSUMERS and one.has_members]
     known_by = to.ask("members of groups", lambda: cluster.describe_groups(peopled)) or {}

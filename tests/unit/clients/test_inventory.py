@@ -38,7 +38,7 @@ class Side:
         self.members: dict[str, Members] = {}  # of a group that has more to say than one client
         self.wrote: list[ProducerState] = []
         self.ids: dict[int, str] = {}
-        self.hidden = ""
+        self.hidden, self.coordinated = "", True
         self.away: set[str] = set()
 
     def groups(self, *, every: bool) -> list[GroupInfo]:
@@ -46,6 +46,9 @@ class Side:
 
     def describe_groups(self, ids: Collection[str]) -> dict[str, GroupInfo]:
         return {name: GroupInfo(name, self.states.get(name, "Dead"), "consumer") for name in ids}
+
+    def sees_group_coordinators(self) -> bool:
+        return self.coordinated
 
     def allowed_on_groups(self, ids: Collection[str]) -> dict[str, frozenset[str]]:
         if "rights" in self.away:
@@ -245,7 +248,10 @@ def test_groups_that_may_be_hidden_are_told(sides: tuple[Side, Side]) -> None:
     ]
     old.on_cluster = frozenset({"DESCRIBE"})
     assert look(sides, report(groups="")).unseen == [], "it is told of each group"
-    old.on_cluster = frozenset()
+    old.coordinated = False
+    (line,) = look(sides, report(groups="")).unseen
+    assert line.startswith("some groups of the source, perhaps: the principal lacks Describe on topic __consumer_offsets")
+    old.coordinated, old.on_cluster = True, frozenset()
     old.away.add("rights")
     assert look(sides, report(groups="")).unseen == [], "brokers before 2.3 do not tell"
 

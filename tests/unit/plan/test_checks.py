@@ -352,6 +352,13 @@ def test_no_group_at_all_may_be_a_missing_right() -> None:
         assert levels(plan(a_topic(), mirror=none_move), "groups") == ["pass"]
 
 
+def test_list_that_may_lack_groups_without_a_coordinator_warns() -> None:
+    here = replace(a_cluster(a_topic(), groups={"seen": {"orders-0": 5}}), sees_coordinators=False)
+    for named in ([".*"], ["seen"]):
+        ((level, about, evidence),) = findings(plan(here, mirror=a_mirror(groups=named)), "groups")
+        assert (level, about) == ("warn", "source cluster") and "Describe on topic __consumer_offsets" in evidence
+
+
 def test_groups_that_the_principal_may_not_see_are_no_whole() -> None:
     """Kafka lists what may be described, and says no error: the others would stay behind, and the plan passed."""
     here = replace(a_cluster(a_topic(), groups={"seen": {"orders-0": 5}}), hides_groups=True)

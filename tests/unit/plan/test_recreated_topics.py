@@ -114,8 +114,9 @@ def clusters(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         amend, "read_topics", lambda _, names, __: {t.info.name: t for t in seen.here if t.info.name in names}
     )
     admin: Any = SimpleNamespace(
-        config=ClientConfig({"bootstrap.servers": "t:1"}), cluster_id=lambda: "c2", topics=lambda _: {}
-    )
+        config=ClientConfig({"bootstrap.servers": "t:1"}), cluster_id=lambda: "c2", topics=lambda _: {},
+        sees_group_coordinators=lambda: True,
+    )  # fmt: skip
     known = {"orders": "identical", "users": "identical"}
     seen.plan = lambda values: module.build(MIRROR, admin, admin, known, probe_target=False, decisions=values)
     seen.draft = lambda plan, values, *names: amend.draft(plan, admin, admin, names, NOW, values)

@@ -30,13 +30,14 @@ def asked(side: str, roles: tuple[str, ...] = ROLES, version: tuple[int, ...] = 
     return {f"{acl.operation} {acl.resource_type} {acl.name}" for acl, _ in found.grants}
 
 
+LIST = "DESCRIBE TOPIC __consumer_offsets"
 TRANSACTIONS = {"DESCRIBE TRANSACTIONAL_ID *", "DESCRIBE TOPIC __transaction_state"}
 
 
 def test_a_plain_mirror_asks_for_this_on_its_source() -> None:
     assert asked(SOURCE) == {
         "READ TOPIC orders", "DESCRIBE_CONFIGS TOPIC orders", "READ TOPIC airflow-mirror.decisions", "DESCRIBE GROUP *",
-        "ALTER CLUSTER kafka-cluster", "DESCRIBE_CONFIGS CLUSTER kafka-cluster", *TRANSACTIONS,
+        "ALTER CLUSTER kafka-cluster", "DESCRIBE_CONFIGS CLUSTER kafka-cluster", *TRANSACTIONS, LIST,
     }  # fmt: skip
 
 
@@ -68,6 +69,7 @@ def test_each_role_asks_for_its_own_part() -> None:
         "READ TOPIC airflow-mirror.decisions",
         "DESCRIBE CLUSTER kafka-cluster",
         "DESCRIBE GROUP *",
+        LIST,
     }
     planning = asked(TARGET, ("plan",))
     assert {"DESCRIBE TOPIC orders", "DESCRIBE_CONFIGS TOPIC orders"} < planning
@@ -77,10 +79,10 @@ def test_each_role_asks_for_its_own_part() -> None:
 
 def test_groups_that_follow_take_more_than_the_copy() -> None:
     without = {side: asked(side, ("copy",), sync_groups=False) for side in SIDES}
-    assert asked(SOURCE, ("copy",)) - without[SOURCE] == {"DESCRIBE GROUP *"}
+    assert asked(SOURCE, ("copy",)) - without[SOURCE] == {"DESCRIBE GROUP *", LIST}
     assert asked(TARGET, ("copy",)) - without[TARGET] == {"READ GROUP billing"}
     old = asked(SOURCE, ("copy",), (0, 11)) - asked(SOURCE, ("copy",), (0, 11), sync_groups=False)
-    assert old == {"READ GROUP *", "DESCRIBE CLUSTER kafka-cluster"}
+    assert old == {"READ GROUP *", "DESCRIBE CLUSTER kafka-cluster", LIST}
 
 
 def test_who_only_looks_gets_no_right_to_write() -> None:
@@ -188,7 +190,7 @@ def test_an_old_source_has_no_prefixed_patterns() -> None:
     old, new = (rights_of(a_mirror(topics=["pay.*"]), SOURCE, "User:m", version=v).grants for v in ((1, 1), (2, 0)))
     assert {(acl.name, acl.pattern_type) for acl, _ in old if acl.resource_type == "TOPIC"} == {("*", "LITERAL")}
     assert {(acl.name, acl.pattern_type) for acl, _ in new if acl.resource_type == "TOPIC"} == {
-        ("pay", "PREFIXED"), ("airflow-mirror.decisions", "LITERAL"),
+        ("pay", "PREFIXED"), ("airflow-mirror.decisions", "LITERAL"), ("__consumer_offsets", "LITERAL"),
     }  # fmt: skip
 
 
