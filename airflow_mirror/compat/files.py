@@ -76,7 +76,7 @@ def read(paths: Sequence[Path], *, secrets: bool = True) -> Brought:
         raise InputError(", ".join(map(str, paths)), cause)
     settings = {named[id(one)]: one for flow in flows for one in flow.settings.values()}
     noticed = [*map(_unused, declared.noticed), *(one for flow in flows for one in flow.noticed)]
-    return Brought(mirrors, settings if secrets else {}, tuple(noticed))
+    return Brought(mirrors, settings if secrets else {}, tuple(dict.fromkeys(noticed)))  # a key may be of several flows
 
 
 def declare(paths: Sequence[Path]) -> Declared:

@@ -7,7 +7,7 @@ Mirror: a flow that came along goes on as it was, also where a Mirror's default 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -69,6 +69,7 @@ def become(keys: Mapping[str, Given], source: str, target: str, providers: Provi
         if secrets or addresses is None or not providers.has_reference(addresses.value):
             _require_addresses(getattr(flow, role), flow.settings[role], flow.problems)
     flow.fields = {**_ALWAYS, **_fields(keys, providers, flow.problems), "source_alias": source}
+    flow.noticed += _otherwise_behind_references(keys, providers)
     flow.fields["target_alias"] = target  # in traces
     flow.fields["isolation"] = consumer.fields.get("isolation", DEFAULTS["consumer.isolation.level"])
     flow.fields["start"] = consumer.fields.get("start", DEFAULTS["consumer.auto.offset.reset"])
@@ -204,6 +205,16 @@ def _fields(keys: Mapping[str, Given], providers: Providers, problems: list[str]
             found[f"{name}_interval_s"] = _kept(key, seconds)
     _add_traces(found, read)
     return found
+
+
+def _otherwise_behind_references(keys: Mapping[str, Given], providers: Providers) -> Iterator[Noticed]:
+    """Yield what is otherwise here with a value that a provider holds: whoever read the file saw its reference alone."""
+    for key, one in keys.items():
+        row = FLOW.find(key)
+        if row is not None and providers.has_reference(one.value):
+            its = Noticed.by(row, one.key, providers.resolve(one.key, one.value))
+            if its.changed:
+                yield its
 
 
 def _add_traces(found: dict[str, Any], read: Callable[[str, Callable[[str], Any]], Any]) -> None:

@@ -266,6 +266,28 @@ def test_the_brokers_default_of_replicas_is_taken_and_what_comes_of_it_is_said(t
     assert said.changed and said.text.startswith("replication_factor: a new topic has as many replicas as on the source")
 
 
+def test_what_becomes_another_value_behind_a_reference_is_said_once(tmp_path: Path) -> None:
+    """The file has the reference alone; the flows have what it stands for."""
+    write(tmp_path, "long = 7200\nfine = 600\nreplicas = -1\n", "held.properties")
+    of_file = f"${{file:{tmp_path}/held.properties"
+    text = f"""{BOTH_WAYS}
+config.providers = file
+config.providers.file.class = org.apache.kafka.common.config.provider.FileConfigProvider
+refresh.topics.interval.seconds = {of_file}:long}}
+emit.heartbeats.interval.seconds = {of_file}:fine}}
+dc-1->dc-2.sync.topic.acls.interval.seconds = 5
+replication.factor = {of_file}:replicas}}
+"""
+    found = files.read([write(tmp_path, text)])
+    assert [fields["topic_interval_s"] for fields in found.mirrors.values()] == [3600.0, 3600.0]
+    said = {one.key: one.text for one in found.noticed if one.changed}
+    assert said.keys() == {
+        "refresh.topics.interval.seconds", "dc-1->dc-2.sync.topic.acls.interval.seconds", "replication.factor"
+    }  # fmt: skip
+    assert said["refresh.topics.interval.seconds"] == "topic_interval_s: 3600 here, from a second to an hour"
+    assert len([one for one in found.noticed if one.changed]) == 3
+
+
 @pytest.mark.parametrize("value", [["orders", "payments"], None, {"a": 1}])
 @pytest.mark.parametrize("key", ["topics", "topics.exclude"])
 def test_a_connectors_value_that_is_no_text_is_not_taken_for_one(key: str, value: Any, tmp_path: Path) -> None:
