@@ -61,18 +61,20 @@ class ClientConfig:
 
     :param properties: librdkafka settings; ``bootstrap.servers`` is required.
     :param role: the cluster's role for the user: ``source``, ``target`` or a connection id. Used in errors.
+    :param where: what holds the settings, as errors about them name it, with the role; empty: the role alone.
     :raises MissingSetting: ``bootstrap.servers`` is missing.
     :raises InputError, InvalidSetting: no client has a setting of this name, or none with such a value.
     """
 
     properties: Mapping[str, str] = field(repr=False)
     role: str = "cluster"
+    where: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        where = f"{self.role} settings"
+        where = self.where or f"{self.role} settings"
         properties = login.as_settings(settled(self.properties, where), where)
         if not properties.get("bootstrap.servers", "").strip(" ,"):
-            raise MissingSetting(f"{self.role} cluster", "bootstrap.servers")
+            raise MissingSetting(self.where or f"{self.role} cluster", "bootstrap.servers")
         protocol = properties.get("security.protocol", "PLAINTEXT").upper()
         if {one.upper() for one in re.findall(r"(\w+)://", properties["bootstrap.servers"])} - {protocol}:
             cause = "is not what stands before an address (PLAINTEXT if it is not set)"
@@ -129,7 +131,7 @@ class ClientConfig:
             path = Path(self.properties.get(key, "").removeprefix("FILE:"))
             if self.properties.get(key) and not self.properties.get(content) and os.access(path, os.R_OK):
                 more[content] = base64.b64encode(path.read_bytes()).decode()
-        return ClientConfig({**self.properties, **more}, self.role)
+        return replace(self, properties={**self.properties, **more})
 
     def dump(self) -> str:
         """Return the settings as JSON **with secrets**, for the environment of a child process or a token file only."""
@@ -194,10 +196,7 @@ def _of_file(reference: str, role: str) -> ClientConfig:
     text = read_text(Path(reference), where)
     is_json = reference.endswith(".json") or text.lstrip().startswith("{")  # as no line of properties begins
     properties = of_json(text, where) if is_json else of_properties(text, where)
-    try:
-        return ClientConfig(properties, role)
-    except MissingSetting as e:
-        raise MissingSetting(where, e.setting) from None
+    return ClientConfig(properties, role, where)
 
 
 def _of_container(name: str, role: str) -> dict[str, str]:

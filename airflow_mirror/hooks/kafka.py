@@ -50,6 +50,7 @@ class MirrorKafkaHook(KafkaBaseHook):  # type: ignore[misc]  # the Kafka provide
 
         :raises UnknownConnection: there is no such connection.
         :raises MissingSetting: it has no ``bootstrap.servers``.
+        :raises InputError, InvalidSetting: no client has such a setting or value. The error names connection and role.
         :raises InvalidField: it names a function that Airflow's settings don't allow, or Google's login is another one.
         """
         conn_id = self.kafka_config_id
@@ -60,9 +61,10 @@ class MirrorKafkaHook(KafkaBaseHook):  # type: ignore[misc]  # the Kafka provide
         extra = dict(found.extra_dejson)
         if found.conn_type == form.CONN_TYPE:
             extra = form.settings_of(conn_id, extra, found.login, found.password)
+        where = f"connection {conn_id!r} (the {self.role} cluster)"
         if not extra.get("bootstrap.servers"):
-            raise MissingSetting(f"connection {conn_id!r} (the {self.role} cluster)", "bootstrap.servers")
-        config = ClientConfig(self._of_google(self._with_allowed_functions(extra)), self.role)
+            raise MissingSetting(where, "bootstrap.servers")
+        config = ClientConfig(self._of_google(self._with_allowed_functions(extra)), self.role, where)
         for secret in config.secrets():
             mask_secret(secret)
         return config

@@ -94,7 +94,7 @@ class AdminSession(Closing):
             self._cluster = WireCluster(config.for_admin(), timeout_s=timeout_s)
         except InvalidField as e:
             shown, cause = self._clean(str(e.value)), self._clean(e.cause)
-            raise InvalidField(f"{config.role} cluster: {e.field}", shown, cause, e.remedy) from None
+            raise InvalidField(f"{config.where or f'{config.role} cluster'}: {e.field}", shown, cause, e.remedy) from None
         self.router = Router(self._cluster)
         self._connected = False
         self._sent = False  # whether the current request was sent

@@ -73,6 +73,24 @@ def test_a_connection_without_bootstrap_servers_is_named(connections: Callable[.
         MirrorKafkaHook("bare", "source").config()
 
 
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"linger.mss": "5"}, {"linger.ms": "soon"}, {"sasl.jaas.config": "nonsense"}, {"bootstrap.servers": "b:x"},
+        {"security.protocol": "SSL", "ssl.providers": "x"},
+    ],
+    ids=lambda extra: list(extra)[-1],
+)  # fmt: skip
+def test_wrong_setting_is_named_with_its_connection_and_its_role(
+    connections: Callable[..., None], extra: dict[str, str]
+) -> None:
+    """Two of a kind may be source and target of several mirrors."""
+    connections("src", **{"bootstrap.servers": "b:1", **extra})
+    with pytest.raises(InputError, match=r"connection 'src' \(the target cluster\)") as caught:
+        MirrorKafkaHook("src", "target").admin()
+    assert list(extra)[-1] in str(caught.value) and "nonsense" not in str(caught.value)
+
+
 def test_function_of_the_allow_list_stays_a_name_that_jobs_can_call(
     connections: Callable[..., None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
