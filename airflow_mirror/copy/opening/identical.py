@@ -7,6 +7,7 @@ foreign writer, a wrong target or a re-created topic before anything is written.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -28,6 +29,8 @@ from airflow_mirror.wire.single import read_batches
 from airflow_mirror.wire.topology import ProducerState
 
 log = logging.getLogger(__name__)
+
+_ELECTED_S, _LOOK_AGAIN_S = 5.0, 0.25  # followers ask twice a second (replica.fetch.wait.max.ms)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +85,8 @@ def open_partition(
             state = journal.read(target, mirror, one.target, ask_again(target, one.target), isolation)
     # The source was asked behind the target, and only grows: it ends below only if it lost records, or if somebody else
     # has appended to the target.
-    elif state.end > told.high_watermark:
-        raise truncated(one, told.high_watermark, state.end)
+    elif (end := end_below(source, one, told, state.end)) is not None:
+        raise truncated(one, end, state.end)
     elif log_start > state.end:
         raise retention_lost(one, state.end, log_start)
     else:
@@ -115,6 +118,19 @@ def open_partition(
         log_start=state.log_start,
         timestamp=newest,
     )
+
+
+def end_below(source: WireCluster, one: CopyRange, told: Answers, position: int) -> int | None:
+    """Return where the source's log ends if that is below ``position``; None: it is not.
+
+    A leader that has just been elected tells an end that is too low, until its followers have asked it for more. From 2.1
+    on it says so instead (KIP-207), and is asked again; an older one, whose epoch no client hears, is given some seconds.
+    """
+    end, until = told.high_watermark, time.monotonic() + _ELECTED_S
+    while end < position and told.leader.epoch < 0 and time.monotonic() < until:
+        time.sleep(_LOOK_AGAIN_S)
+        end = source.high_watermarks([one.source])[one.source]
+    return end if end < position else None
 
 
 def truncated(one: CopyRange, end: int, position: int) -> SourceTruncated:

@@ -7,13 +7,13 @@ map's origin (the pair of offsets at which the copy begins) is stored before the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from airflow_mirror.copy.offsets import derive
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.opening.answers import Answers, TargetAnswers, ask_again
-from airflow_mirror.copy.opening.identical import Opening, check_same_topic, retention_lost, truncated
+from airflow_mirror.copy.opening.identical import Opening, check_same_topic, end_below, retention_lost, truncated
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import identity
 from airflow_mirror.copy.writer.transactional import Deliveries
@@ -83,8 +83,10 @@ def open_mapped(
     position = max(part.source_end, writer.progress or 0)
     epoch, sequence = _next_sequence(target, mirror, one, writer, part if len(part) else stored, now)
     # Read again, because transactional delivery queried the target again: an older copier may have committed meanwhile.
-    if position > told.high_watermark and position > (end := source.high_watermarks([one.source])[one.source]):
-        raise truncated(one, end, position)
+    if position > told.high_watermark:
+        again = replace(told, high_watermark=source.high_watermarks([one.source])[one.source])
+        if (end := end_below(source, one, again, position)) is not None:
+            raise truncated(one, end, position)
     if log_start > position:
         raise retention_lost(one, position, log_start)
     # Before anything is stored: a map that was counted wrongly would send groups to wrong offsets for ever.

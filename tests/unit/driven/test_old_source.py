@@ -7,6 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.copy.opening import identical
+from airflow_mirror.copy.ranges import IDENTICAL, MAPPED
+from airflow_mirror.errors import SourceTruncated
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
 from tests.driven.cluster import DrivenCluster
@@ -34,6 +37,31 @@ def test_copy_of_an_old_source_is_equal(old: DrivenCluster, target: DrivenCluste
     assert (there.log_start, there.end) == (here.log_start, here.last_stable)
     asked = {request.api: request.version for request in old.requests}
     assert asked == {"ApiVersions": 0, "Metadata": 4, "ListOffsets": 2, "Fetch": 5}
+
+
+@pytest.mark.parametrize("mode", [IDENTICAL, MAPPED])
+def test_end_that_a_new_leader_tells_too_low_is_asked_for_again(
+    old: DrivenCluster, target: DrivenCluster, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before 2.1 it does not say that it waits for its followers (KIP-207)."""
+    (here,), (there,) = old.topics["t"].logs, target.create("t").logs
+    Writer(here).plain(5)
+    assert set(errors(copy(old, target, ranges_of(old, "t", mode))).values()) == {None}
+    Writer(here).plain(5)
+    ranges, here.replicated_to = ranges_of(old, "t", mode), 3
+    low = [n for n in range(4)]
+
+    def followers_ask(_request: object) -> None:
+        low.pop()
+        here.replicated_to = 3 if low else None
+
+    asked = old.script.on("ListOffsets", Fault(before=followers_ask), times=len(low))
+    assert set(errors(copy(old, target, ranges)).values()) == {None}
+    assert [row.value for row in there.rows()] == [row.value for row in here.rows()] and len(asked.hits) == 4
+    monkeypatch.setattr(identical, "_ELECTED_S", 0.3)
+    here.replicated_to = 3
+    (error,) = errors(copy(old, target, ranges)).values()
+    assert isinstance(error, SourceTruncated) and "the source's log ends at 3" in str(error)
 
 
 @pytest.mark.parametrize("lost", ["ApiVersions", "Metadata", "FindCoordinator", "OffsetFetch"])
