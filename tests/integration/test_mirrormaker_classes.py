@@ -65,6 +65,11 @@ def test_a_topic_that_begins_with_the_targets_alias_is_never_mirrored(said: Answ
     assert said["mirrored"] == {"orders": "true", "B.orders": "false", "C.orders": "true"}
 
 
+def test_where_the_interval_of_checkpoints_is_negative_nobody_makes_any(said: Answers) -> None:
+    """Without them no group moves."""
+    assert said["checkpoints"] == {"60": "1", "-1": "0"}
+
+
 def test_the_rack_of_its_consumer_is_what_the_file_says(said: Answers) -> None:
     assert said["consumer"] == {"client.rack": "eu-1"}
 

@@ -19,6 +19,8 @@ import org.apache.kafka.connect.mirror.Checkpoint;
 import org.apache.kafka.connect.mirror.CheckpointStore;
 import org.apache.kafka.connect.mirror.ConfigPropertyFilter;
 import org.apache.kafka.connect.mirror.DefaultReplicationPolicy;
+import org.apache.kafka.connect.mirror.MirrorCheckpointConfig;
+import org.apache.kafka.connect.mirror.MirrorCheckpointConnector;
 import org.apache.kafka.connect.mirror.MirrorCheckpointTask;
 import org.apache.kafka.connect.mirror.MirrorMakerConfig;
 import org.apache.kafka.connect.mirror.MirrorSourceConfig;
@@ -66,6 +68,7 @@ public final class MirrorMakerSays {
         setBack();
         cycles();
         nearby();
+        checkpoints();
         for (String file : args) comments(file);
         System.exit(0);
     }
@@ -185,6 +188,18 @@ public final class MirrorMakerSays {
         asked.setAccessible(true);
         Map<?, ?> found = (Map<?, ?>) asked.invoke(source("A.consumer.client.rack", "eu-1"), "role");
         say("consumer", "client.rack", found.get("client.rack"));
+    }
+
+    /** How many tasks make checkpoints, of which positions are made, of a group that is known. */
+    private static void checkpoints() throws Exception {
+        Constructor<MirrorCheckpointConnector> make =
+                MirrorCheckpointConnector.class.getDeclaredConstructor(Set.class, MirrorCheckpointConfig.class);
+        make.setAccessible(true);
+        for (String seconds : List.of("60", "-1")) {
+            MirrorCheckpointConfig config = new MirrorCheckpointConfig(file("emit.checkpoints.interval.seconds", seconds)
+                    .connectorBaseConfig(FLOW, MirrorCheckpointConnector.class));
+            say("checkpoints", seconds, make.newInstance(Set.of("readers"), config).taskConfigs(2).size());
+        }
     }
 
     /** What it takes for the names of clusters in a file that has comments behind values. */

@@ -25,6 +25,13 @@ ASKED = (
 
 
 SAID = "integration/test_said_of_mirrormaker.py::"
+CLASSES = "integration/test_mirrormaker_classes.py::"
+RIGHTS = "integration/test_mirrormaker_rights.py::"
+WORKERS = "integration/test_mirrormaker_workers.py::"
+KEYS = "integration/test_java_files.py::test_the_keys_of_the_clients_and_of_mirrormaker_are_those_of_the_recorded_list"
+FAR = "integration/test_mirrormaker_far.py::"
+ELECTIONS = "integration/test_mirrormaker_elections.py::"
+FLOWS = "integration/test_mirrormaker_flows.py::"
 # What a test asks of a real MirrorMaker 2, or of its classes: words of the row, by the test.
 ASKED_OF_MM2 = {
     SAID + "test_a_source_that_is_away_at_the_start_is_waited_for": ["a cluster that is away at the start"],
@@ -102,6 +109,112 @@ ASKED_OF_MM2 = {
     ],
     "integration/parity/test_side_by_side.py::test_the_same_records_and_no_group_reads_anything_again": [
         "positions are translated from samples",
+        "positions in its copies",
+    ],
+    CLASSES + "test_exactly_once_is_off_unless_it_is_enabled_and_its_consumer_reads_committed": [
+        "`exactly.once.source.support` is `disabled`",
+    ],
+    "integration/test_adopt_mirrormaker.py::test_exactly_once_delivery_leaves_markers_and_no_repetition": [
+        "`exactly.once.source.support` is `disabled`",
+    ],
+    FLOWS + "test_with_exactly_once_support_records_and_progress_are_one_transaction": [
+        "`exactly.once.source.support` is `disabled`",
+        "records and progress are committed in one transaction",
+    ],
+    FLOWS + "test_with_errors_tolerance_all_what_fails_is_skipped": [
+        "`errors.tolerance=all`",
+    ],
+    FLOWS + "test_a_damaged_batch_stops_everything_that_its_task_copies_and_ends_nothing": [
+        "a damaged batch is tried again",
+    ],
+    FLOWS + "test_only_flows_into_the_named_clusters_are_started": [
+        "`--clusters` starts only flows",
+    ],
+    FLOWS + "test_with_latest_what_comes_while_nothing_runs_before_the_first_commit_is_skipped": [
+        "before the first commit is skipped",
+    ],
+    FLOWS + "test_what_compaction_has_removed_shifts_all_offsets_after_it": [
+        "what compaction has removed",
+    ],
+    FLOWS + "test_transforms_change_and_drop_records": [
+        "`transforms` change or drop",
+    ],
+    FLOWS + "test_a_setting_that_the_target_does_not_know_is_a_line_in_its_log_and_its_task_waits": [
+        "for a setting that the target does not know",
+        "a sync that fails is a line",
+    ],
+    RIGHTS + "test_use_defaults_from_says_whose_default_a_topic_gets": [
+        "`use.defaults.from` says",
+    ],
+    RIGHTS + "test_rights_of_literal_topics_are_added_without_write_and_never_removed": [
+        "ACLs: of literal topics",
+    ],
+    RIGHTS + "test_a_wildcard_becomes_the_right_to_a_topic_that_nobody_has": [
+        "the name `*` becomes",
+    ],
+    RIGHTS + "test_users_and_quotas_stay_behind": [
+        "users and quotas stay behind",
+    ],
+    RIGHTS + "test_it_logs_in_over_tls_by_javas_settings_with_secrets_of_three_providers": [
+        "encryption and passwords by settings",
+        "secrets by config providers",
+    ],
+    RIGHTS + "test_old_records_are_deleted_as_soon_as_they_arrive": [
+        "old records are deleted",
+    ],
+    WORKERS + "test_the_partitions_of_a_lost_process_wait_and_when_it_thaws_it_writes_on": [
+        "a worker that joins or leaves",
+        "a process that was frozen",
+    ],
+    KEYS: [
+        "for 5 minutes (`scheduled.rebalance.max.delay.ms`)",
+    ],
+    WORKERS + "test_two_processes_of_one_file_share_its_work": [
+        "two processes of one file",
+    ],
+    WORKERS + "test_of_two_files_that_of_the_leader_counts": [
+        "of two processes with different files",
+    ],
+    WORKERS + "test_they_speak_in_clear_text_and_tell_nobody_their_state": [
+        "state and restarts by the REST server",
+        "workers speak to each other",
+    ],
+    FAR + "test_it_writes_over_a_long_way_more_slowly_than_it_reads": [
+        "run near the target",
+    ],
+    FAR + "test_a_target_that_is_away_is_waited_for_and_then_its_own_tasks_for_a_while": [
+        "a target that is away is waited for",
+        "how soon it is level",
+    ],
+    FAR + "test_a_request_whose_answer_is_lost_is_written_twice": [
+        "a target broker that restarts",
+    ],
+    ELECTIONS + "test_what_an_unclean_election_took_from_the_source_stays_on_the_target": [
+        "what an unclean election took",
+    ],
+    ELECTIONS + "test_a_partition_without_a_leader_holds_up_the_others_once_the_buffer_is_full": [
+        "a partition without a leader",
+    ],
+    CLASSES + "test_its_producer_has_one_request_in_flight_and_no_bound_of_its_own": [
+        "order within a partition",
+        "none of them has a copy with an end",
+    ],
+    CLASSES + "test_partitions_are_dealt_by_number_whatever_is_in_them": [
+        "deal partitions by number",
+    ],
+    CLASSES + "test_a_filter_and_a_policy_of_ones_own_are_classes_of_java": [
+        "a policy or filter of one's own",
+    ],
+    CLASSES + "test_the_rack_of_its_consumer_is_what_the_file_says": [
+        "`client.rack`",
+    ],
+    CLASSES + "test_a_group_is_set_by_what_the_step_before_has_seen_of_it": [
+        "a group that reads on and ends",
+    ],
+    CLASSES + "test_it_can_be_told_of_no_rate_no_comparison_and_no_way_back": [
+        "the rate has no limit",
+        "nothing compares both sides",
+        "there is no cutover",
     ],
     SAID + "test_it_writes_to_the_source_and_keeps_topics_of_its_own_on_the_target": [
         "heartbeats, checkpoints and offset-syncs, which",
