@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.parity, pytest.mark.in_order]
 
 WAIT_S = 300.0
 AWAY_S = 130.0  # above the two minutes after which a producer of its own defaults gives a record up
-DELAY_S, MEGABYTES = 0.04, 3
-LOST_MS = "3000"  # how long a lost worker's tasks are left alone
+DELAY_S, MEGABYTES = 0.1, 3
+LOST_MS = "2500"  # how long a lost worker's tasks are left alone
 
 
 class World(NamedTuple):
@@ -97,7 +97,7 @@ def test_it_writes_over_a_long_way_more_slowly_than_it_reads(world: World) -> No
         world.arrive(flow, begun + (MEGABYTES << 10))
         took[flow] = time.monotonic() - first
     world.target.proxy.heal()
-    assert took["there"] > 3 * took["back"], took
+    assert took["there"] > took["back"] + 10, took
 
 
 def test_a_target_that_is_away_is_waited_for_and_then_its_own_tasks_for_a_while(world: World) -> None:
