@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.common.signals import set_in_handler
 from airflow_mirror.errors import FencedOnce, TryAgain
+from airflow_mirror.hooks.assets import tell_events, tell_lineage
 from airflow_mirror.hooks.home import alarm, report_dir, report_key
 from airflow_mirror.operators.base import (
     MirrorOperator,
@@ -272,6 +273,7 @@ class CutoverOperator(_OfACutover):
         run_dir = report_dir(mirror, context["ti"].run_id)
         with self._connected(request, mirror, context) as (clusters, kept):
             show_links(self, context, run_dir)
+            tell_lineage(mirror, request.plan)
             additions = Additions(require=self._refuses(kept, context, again), clients=clients_of(request.plan, clusters))
             if flag("release_registry", self.release_registry):
                 additions = with_release(additions, mirror, registry_of, self.log.info)
@@ -279,6 +281,7 @@ class CutoverOperator(_OfACutover):
                 report = run_cutover(request, clusters, kept, stop=self._stop, signer=signer, additions=additions)
         summary = compact({**report.summary(), "report": str(run_dir / "report.json")}, full=str(run_dir / "report.json"))
         tell_assets(self, context, summary)
+        tell_events(self, context, mirror, request.plan, "cutover")
         return summary
 
 

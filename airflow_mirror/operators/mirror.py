@@ -17,6 +17,7 @@ from airflow_mirror.errors import (
     MirrorError,
     WriterRuns,
 )
+from airflow_mirror.hooks.assets import tell_events, tell_lineage
 from airflow_mirror.hooks.gauges import tell_lag
 from airflow_mirror.hooks.home import poll_interval_s
 from airflow_mirror.hooks.spark import runner_for
@@ -153,16 +154,21 @@ class StartMirrorOperator(SparkJobOperator):
             if tail is not None and not run.copies(tail):
                 self._replace(run, tail)
                 tail = None
+            tell_lineage(mirror, plan)
             if self.mode == "tail":
                 started = run.start(tail)
                 show_links(self, context, started["job_dir"])
                 return run.stay(lambda: self._is_over(target, plan), lambda: self._is_killed) if stays else started
             if tail is not None and self.end in (None, "latest"):
                 show_links(self, context, tail.directory)
-                return self._wait_for(run, tail)
+                waited = self._wait_for(run, tail)
+                tell_events(self, context, mirror, plan, "copy")
+                return waited
             if tail is not None:
                 raise WriterRuns(TAIL, f"{tail.directory} on host {tail.host}", KIND_OF_MODE["tail"], self.kind)
-        return super().run(mirror, context)
+        copied = super().run(mirror, context)
+        tell_events(self, context, mirror, plan, "copy")
+        return copied
 
     def _launch(self, mirror: Mirror, plan: Plan, replaces: str) -> Handle:
         before = self.runner.find(TAIL)

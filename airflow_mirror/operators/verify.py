@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import InvalidField
+from airflow_mirror.hooks.assets import tell_events, tell_lineage
 from airflow_mirror.hooks.remembered import proofs_of
 from airflow_mirror.operators.base import flag, number
 from airflow_mirror.operators.spark_job import SparkJobOperator, bounds
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from airflow_mirror.mirror import Mirror
 
 __all__ = ["VerifyMirrorOperator"]
 
@@ -59,6 +61,14 @@ class VerifyMirrorOperator(SparkJobOperator):
         checks = int(number("spot_checks", self.spot_checks))
         new = {"only_new": True} if flag("only_new", self.only_new) else {}
         return {**bounds(self.start, self.end, self.late_s), "level": self.level, "spot_checks": checks, **new}
+
+    def run(self, mirror: Mirror, context: Context) -> Any:
+        """Compare, and tell which topics."""
+        plan = self.stored_plan(mirror)
+        tell_lineage(mirror, plan, reads=("source", "target"), writes=())
+        compared = super().run(mirror, context)
+        tell_events(self, context, mirror, plan, "verify")
+        return compared
 
     def get_job_result(self, external_id: Any, context: Context) -> Any:
         """Store the verified ranges, so that the cutover compares only the rest; return the summary.
