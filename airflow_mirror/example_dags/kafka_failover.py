@@ -6,21 +6,37 @@ source that lives is cut over without loss. Cleared or triggered again after it 
 
 With `source` the run goes on after the promotion: `fence_returned` asks the old source every second until it returns,
 fences it then, and lists what it took. That may take days, and holds one slot of a worker.
+
+A DAG of your own watches mirrors, and asks for the approval as soon as the source of one is lost:
+
+.. code-block:: python
+
+    from airflow_mirror.example_dags.kafka_failover import failover
+
+    dag = failover("dc2_failover", watch=[("kafka_dc2", "orders"), ("kafka_dc2", "payments")], source="kafka_dc1")
+
+The run that the event starts starts one for each mirror, under an id that the outage has: there is one, however often it
+is told.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
-from airflow.sdk import DAG, Param, task
+from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
+from airflow.sdk import DAG, AssetAny, Param, task
 
 from airflow_mirror.example_dags.forms import answer, ask_brokers, known_params_only
+from airflow_mirror.example_dags.tails import Callbacks
+from airflow_mirror.hooks.outcomes import task_outcome
 from airflow_mirror.operators.failover import FailoverOperator, FenceReturnedSourceOperator
+from airflow_mirror.triggers.outage import outage_asset, outages_in, run_id_of
 from airflow_mirror.wording import plain
 
-__all__ = ["dag"]
+__all__ = ["dag", "failover"]
 
 PARAMS = {
     "target": Param("kafka_target", type="string", description_md="Connection (type `kafka`) of the cluster to promote."),
@@ -57,19 +73,89 @@ APPROVAL_TEXT = """The target is promoted: applications may write to it, and the
 
 Reject changes nothing."""
 
-with DAG(
-    "kafka_failover",
-    description="Promote the target of a mirror whose source is gone",
-    doc_md=__doc__,
-    schedule=None,
-    allowed_run_types=["manual", "operator_triggered"],
-    params=PARAMS,
-    tags=["kafka-mirror"],
-    user_defined_filters={"plain": plain},
-    # A refusal is never retried, whatever this says; each try completes the one before.
-    default_args={"retries": 5, "retry_delay": timedelta(seconds=10)},
-) as dag:
-    check = FailoverOperator(task_id="check", check_only=True, pre_execute=known_params_only, **GIVEN)
+
+def failover(
+    dag_id: str = "kafka_failover",
+    watch: Sequence[tuple[str, str]] = (),
+    *,
+    on_failure_callback: Callbacks = None,
+    how: Mapping[str, Any] | None = None,
+    **defaults: Any,
+) -> DAG:
+    """Return the DAG that fails a mirror over.
+
+    :param watch: connections of targets, and names of mirrors there: an outage of one starts a run.
+    :param on_failure_callback: what Airflow calls when a task has failed for good, such as a notifier.
+    :param how: further arguments of :class:`.MirrorOutageTrigger`, for all that are watched.
+    :param defaults: of the fields of the form; a run by an outage takes them, but for ``target`` and ``name``.
+    :raises TypeError: the form has no such field.
+    """
+    if unknown := defaults.keys() - PARAMS.keys():
+        raise TypeError(f"no form has a field {', '.join(sorted(unknown))}")
+    watched = [(str(target), str(name)) for target, name in watch]
+    assets = [outage_asset(target, name, **(how or {})) for target, name in watched]
+    with DAG(
+        dag_id,
+        description="Promote the target of a mirror whose source is gone",
+        doc_md=__doc__,
+        schedule=AssetAny(*assets) if assets else None,
+        allowed_run_types=["manual", "operator_triggered", *(["asset_triggered"] if assets else [])],
+        params={name: Param(defaults.get(name, one.value), **one.schema) for name, one in PARAMS.items()},
+        tags=["kafka-mirror"],
+        user_defined_filters={"plain": plain},
+        # A refusal is never retried, whatever this says; each try completes the one before.
+        default_args={
+            "retries": 5, "retry_delay": timedelta(seconds=10), "on_failure_callback": on_failure_callback,
+        },
+    ) as dag:  # fmt: skip
+        check = FailoverOperator(
+            task_id="check", check_only=True, pre_execute=None if watched else known_params_only, **GIVEN
+        )
+        _promote(check)
+        if watched:
+            _begin_by_outage(dag_id, watched) >> check
+    return dag
+
+
+def _begin_by_outage(dag_id: str, watched: Sequence[tuple[str, str]]) -> Any:
+    """Add the tasks by which a run that outages have started starts one for each mirror, and does nothing else.
+
+    A disaster takes the source of many mirrors at once, and Airflow starts one run for all events that wait.
+    """
+
+    @task(pre_execute=known_params_only)
+    def outages(triggering_asset_events: Any) -> list[dict[str, Any]]:
+        """Return what the events that have started this run tell, as arguments of the next task; none: by the form."""
+        events = [one for of_asset in triggering_asset_events.values() for one in of_asset]
+        with task_outcome():
+            told = outages_in(events, watched)
+        for one in told:
+            print(f"{one['mirror']} on {one['target']}: {one['what']}: {one.get('evidence')}")
+        return [
+            {"conf": {"target": one["target"], "name": one["mirror"]}, "trigger_run_id": run_id_of(one)} for one in told
+        ]
+
+    @task.short_circuit
+    def is_mirror_in_form(told: list[dict[str, Any]]) -> bool:
+        """A run that outages have started has no mirror of its own."""
+        return not told
+
+    told: Any = outages()
+    TriggerDagRunOperator.partial(
+        task_id="start_failover",
+        trigger_dag_id=dag_id,
+        # An outage that is told twice has had its run.
+        skip_when_already_exists=True,
+        # Airflow allows one run for each logical date, and would take a second mirror's of the same moment for that.
+        logical_date=None,
+        # It would be a parameter that the form does not have.
+        openlineage_inject_parent_info=False,
+    ).expand_kwargs(told)
+    return is_mirror_in_form(told)
+
+
+def _promote(check: FailoverOperator) -> None:
+    """Add the tasks behind the check, of the mirror that the form names."""
 
     @task.branch
     def is_approval_wanted(params: dict[str, Any]) -> str:
@@ -83,7 +169,7 @@ with DAG(
         defaults="Reject",
         response_timeout=timedelta(days=1),
     )
-    failover = FailoverOperator(
+    promote = FailoverOperator(
         task_id="failover", force="{{ params.force }}", trigger_rule="none_failed_min_one_success", **GIVEN
     )
 
@@ -101,5 +187,8 @@ with DAG(
         **GIVEN,
     )
 
-    check >> is_approval_wanted() >> [approve_failover, failover]
-    approve_failover >> failover >> is_source_named() >> fence_returned
+    check >> is_approval_wanted() >> [approve_failover, promote]
+    approve_failover >> promote >> is_source_named() >> fence_returned
+
+
+dag = failover()

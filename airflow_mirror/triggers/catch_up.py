@@ -16,6 +16,7 @@ from airflow_mirror.hooks.remembered import plan_by_hash
 from airflow_mirror.jobs.runner.status import blame
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.sync.lag import CatchUp
+from airflow_mirror.triggers.base import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -66,11 +67,11 @@ class CatchUpTrigger(BaseTrigger):
         # Every sample blocks on sockets, which must not block the triggerer's loop.
         failures = 0
         mirror = Mirror.from_dict(self.mirror)
-        plan = await _in_thread(plan_by_hash, self.plan, mirror)
-        with closing(await _in_thread(LagProbe, mirror, plan, self.require_tail)) as probe:
+        plan = await in_thread(plan_by_hash, self.plan, mirror)
+        with closing(await in_thread(LagProbe, mirror, plan, self.require_tail)) as probe:
             while True:
                 try:
-                    done, found = await _in_thread(probe.look, judge, time.monotonic())
+                    done, found = await in_thread(probe.look, judge, time.monotonic())
                     failures = 0
                 except TryAgain:
                     failures += 1
@@ -83,13 +84,6 @@ class CatchUpTrigger(BaseTrigger):
                 if done:
                     return {**found, **probe.seen}
                 await asyncio.sleep(self.interval_s)
-
-
-async def _in_thread(call: Any, *args: Any) -> Any:
-    """Run a blocking call in a thread in which Airflow's connection look-ups work."""
-    from asgiref.sync import sync_to_async
-
-    return await sync_to_async(call, thread_sensitive=False)(*args)
 
 
 def result_of(event: Mapping[str, Any]) -> dict[str, Any]:

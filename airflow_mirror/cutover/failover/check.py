@@ -60,19 +60,20 @@ class TailSeen:
         ages = {name: max(0.0, at - one["at"]) for name, one in follows.items() if one.get("at")}
         return cls(status=status, host=host, unseen_s=unseen, ages_s=ages)
 
-    def saw(self, age_s: float | None) -> str:
+    def saw(self, age_s: float | None, within_s: float = SILENCE_S) -> str:
         """Return who has seen the source in the last half minute, or may have, as half a sentence; empty: nobody.
 
         :param age_s: the age of the last look that is noted, by the clocks of two hosts.
+        :param within_s: another time than the last half minute.
         """
         runs, unseen_s = f"its tail runs on host {self.host!r}, and", self.unseen_s
         # A tail that sees the source: cut off from here is not gone. Unknown counts as seen.
-        if self.status == RUNNING and (unseen_s is None or unseen_s < SILENCE_S):
+        if self.status == RUNNING and (unseen_s is None or unseen_s < within_s):
             saw = "may see the source" if unseen_s is None else f"has seen the source {unseen_s:.0f} s ago"
             return f"{runs} {saw}"
         # By two clocks: so for a refusal alone, on top of what the tail itself says, and it costs a retry or a word of
         # force.
-        if age_s is None or age_s >= SILENCE_S:
+        if age_s is None or age_s >= within_s:
             return ""
         gone = f"its tail on host {self.host!r} is {self.status}" if self.status else "no tail is decided to be its"
         who = f"{runs} has not seen the source for {unseen_s:.0f} s" if self.status == RUNNING else gone

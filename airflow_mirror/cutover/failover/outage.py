@@ -1,0 +1,106 @@
+"""Is the source of a mirror lost? By the rule that keeps a failover from being done, for whoever watches a mirror.
+
+What is told, and when it is told again, is decided by :class:`Told`, from what one look found. No clock there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from airflow_mirror.cutover.failover.check import tail_of
+from airflow_mirror.cutover.platform import Side
+from airflow_mirror.errors import InputError
+from airflow_mirror.jobs.runner.active import active_tail
+from airflow_mirror.jobs.runner.state import LOST, RUNNING
+from airflow_mirror.ledger.state import State
+from airflow_mirror.plan.ownership import ended_by, mirrors
+from airflow_mirror.sync.ends import notes
+
+SOURCE_LOST, UNHEALTHY = "source lost", "mirror unhealthy"
+KINDS = (SOURCE_LOST, UNHEALTHY)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outage:
+    """Something that a person may want to fail a mirror over for.
+
+    :param what: of :data:`KINDS`.
+    :param since_ms: when the source was last seen, as the target's ledger has it (0: never); of a mirror that is
+        unhealthy, when it was first found so. An outage that goes on keeps it, and a later one has another.
+    :param evidence: for people.
+    """
+
+    what: str
+    since_ms: int
+    evidence: str
+
+
+def source_lost(on: Side, noted: State, mirror: str, lost_after_s: float) -> Outage | None:
+    """Return the outage if nobody has seen a mirror's source for ``lost_after_s``; None: it was seen, or nobody looks.
+
+    A tail that was stopped, or has failed, says nothing of its source, unless it has missed it before. It may listen for
+    half a minute.
+
+    :param on: the target. :param noted: its state, of :func:`.notes.prefix`.
+    :param lost_after_s: at least :data:`.active.SILENCE_S`, after which a failover is not refused.
+    :raises InputError: the target knows no such mirror. :raises LedgerMissing: :raises LedgerLost: it has no ledger.
+    """
+    values = on.ledger.values()
+    if mirror not in (known := mirrors(values)):
+        raise InputError(f"the target knows no mirror {mirror!r}; it knows {', '.join(sorted(known)) or 'none'}.")
+    tail = active_tail(values, mirror)
+    if tail is None or ended_by(values, mirror):
+        return None
+    seen = notes.load(mirror, noted.read())
+    age_s = None if seen is None else max(0.0, on.clock.time() - seen.at_ms / 1000)
+    if age_s is not None and age_s < lost_after_s:
+        return None  # whatever the tail says, and so without listening for it
+    said = tail_of(on, tail)
+    missed_ms = None if seen is None else seen.missed_ms
+    if said.saw(age_s, lost_after_s) or (said.status not in (RUNNING, LOST) and missed_ms is None):
+        return None
+    since_ms = 0 if seen is None else seen.at_ms
+    last = f"the source was last seen at {_at(since_ms)}" if since_ms else "nobody has noted that the source was seen"
+    missed = "" if missed_ms is None else f", and did not answer at {_at(missed_ms)}"
+    return Outage(
+        what=SOURCE_LOST, since_ms=since_ms, evidence=f"{last}{missed}; its tail on host {said.host!r} is {said.status}"
+    )
+
+
+@dataclass(kw_only=True)
+class Told:
+    """Which outages were told, so that each is told once.
+
+    :param ill_after_s: for so long a mirror has to be unhealthy.
+    :ivar lost: ``since_ms`` of the last loss that was told. :ivar ill: that of an outage that was told, until the mirror
+        was well again; None: it was.
+    """
+
+    ill_after_s: float
+    lost: int | None = None
+    ill: int | None = None
+    _first: Outage | None = field(default=None, repr=False)
+
+    def news(self, found: Outage | None, now_ms: int) -> Outage | None:
+        """Return what is to be told of what a look has found (None: the mirror is well).
+
+        A loss is told although the mirror was unhealthy before: it is worse, and somebody may have decided not to act.
+        """
+        if found is None:
+            self.ill = self._first = None
+            return None
+        if found.what == SOURCE_LOST:
+            if found.since_ms == self.lost:
+                return None
+            self.lost = self.ill = found.since_ms
+            return found
+        self._first = self._first or found
+        if self.ill is not None or now_ms - self._first.since_ms < 1000 * self.ill_after_s:
+            return None
+        self.ill = self._first.since_ms
+        return replace(found, since_ms=self.ill)
+
+
+def _at(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
