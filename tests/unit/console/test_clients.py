@@ -86,8 +86,8 @@ def test_only_what_was_seen_is_now(run: Any, capsys: pytest.CaptureFixture[str])
     ]
     run([replace(OPEN, opened_ms=0, writers=writers)])
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["ahead", "2", "h", "ahead", "of", "our", "clock", "orders"] in rows
-    assert ["behind", "now", "orders"] in rows and ["none", "unknown", "orders"] in rows
+    assert ["ahead", "-1", "2", "h", "ahead", "of", "our", "clock", "orders"] in rows
+    assert ["behind", "-1", "now", "orders"] in rows and ["none", "-1", "unknown", "orders"] in rows
 
 
 def test_nothing_is_ticked_off_before_the_target_is_open(run: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from concurrent.futures import Future
 
 import pytest
@@ -49,35 +51,36 @@ def test_group_whose_coordinator_is_being_elected_is_waited_for(
 class Answers:
     """An admin client whose broker answers a deletion with these errors, one after the other, and then does it."""
 
-    def __init__(self, *errors: int) -> None:
-        self.errors, self.deleted = [*errors], list[str]()
+    def __init__(self, errors: Iterable[int]) -> None:
+        self.errors, self.deleted = iter(errors), list[str]()
 
     def delete_consumer_groups(self, groups: list[str], **_: object) -> dict[str, Future[None]]:
         answer = Future[None]()
-        if self.errors:
-            answer.set_exception(KafkaException(KafkaError(self.errors.pop(0))))
+        if (error := next(self.errors, None)) is not None:
+            answer.set_exception(KafkaException(KafkaError(error)))
         else:
             self.deleted += groups
             answer.set_result(None)
         return dict.fromkeys(groups, answer)
 
 
-@pytest.mark.parametrize("refusals", [2, 999])
+@pytest.mark.parametrize("refusals", [2, None], ids=["for a while", "for ever"])
 def test_group_without_a_coordinator_is_not_taken_for_deleted(
-    deleted: list[str], monkeypatch: pytest.MonkeyPatch, refusals: int
+    deleted: list[str], monkeypatch: pytest.MonkeyPatch, refusals: int | None
 ) -> None:
     """It is deleted once there is one, or said to be left."""
-    client = Answers(*[KafkaError.COORDINATOR_NOT_AVAILABLE] * refusals)
+    error = KafkaError.COORDINATOR_NOT_AVAILABLE
+    client = Answers(itertools.repeat(error) if refusals is None else [error] * refusals)
     monkeypatch.setattr(module, "_delete_group", delete_group)
     monkeypatch.setattr("confluent_kafka.admin.AdminClient", lambda _: client)
     left = clean_up(BOTH[:1], "t", "g", timeout_s=0.2)
-    assert client.deleted == (["g"] if refusals == 2 else []) and deleted == ["source topic ['t']"]
-    assert len(left) == (refusals > 2)
+    assert client.deleted == ([] if refusals is None else ["g"]) and deleted == ["source topic ['t']"]
+    assert len(left) == (refusals is None)
     assert all("delete group 'g'" in line and "COORDINATOR_NOT_AVAILABLE" in line for line in left)
 
 
 def test_group_that_is_not_there_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("confluent_kafka.admin.AdminClient", lambda _: Answers(KafkaError.GROUP_ID_NOT_FOUND))
+    monkeypatch.setattr("confluent_kafka.admin.AdminClient", lambda _: Answers([KafkaError.GROUP_ID_NOT_FOUND]))
     delete_group(BOTH[0], "g")
 
 

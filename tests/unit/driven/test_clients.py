@@ -43,9 +43,12 @@ def looking(
     monkeypatch.setattr(inventory, "transactional_ids", lambda *_: {})
     with WireCluster(source.config) as old, WireCluster(target.config) as new:
         sides: list[Any] = [
-            SimpleNamespace(wire=wire, config=wire.settings, group_states=lambda _: {}, groups_offsets=lambda _: {})
+            SimpleNamespace(
+                wire=wire, config=wire.settings, group_states=lambda _: {}, groups_offsets=lambda _: {},
+                topic_names=lambda: ["orders"], topics=lambda _: {},
+            )
             for wire in (old, new)
-        ]
+        ]  # fmt: skip
 
         def look(opened_ms: int) -> Inventory:
             report = CutoverReport(mirror="m", plan_hash=PLAN.hash)
