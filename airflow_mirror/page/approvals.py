@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from airflow.models.dag import DagTag
 from airflow.models.dagrun import DagRun
 from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
 from airflow.utils.state import State
-from sqlalchemy import or_, select
+from sqlalchemy import exists, or_, select
 
 _MOST = 200
-# Of the package: they ask about a mirror that another DAG has planned, and their forms name it.
-_BY_NAME = ("kafka_failback", "kafka_failover")
+_TAG = "kafka-mirror"  # of the package's DAGs, under whatever id: a form of theirs may name a mirror of another DAG
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +23,7 @@ class Approval:
     """A task that waits for an answer.
 
     :param since: seconds since 1970. :param conf: with which its run was triggered.
+    :param ours: its DAG is one of the package's.
     """
 
     dag: str
@@ -32,10 +33,11 @@ class Approval:
     subject: str
     since: float
     conf: Mapping[str, Any]
+    ours: bool
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the page is told. What else a run was triggered with is nobody's who may not read its DAG."""
-        return {key: value for key, value in asdict(self).items() if key != "conf"}
+        return {key: value for key, value in asdict(self).items() if key not in ("conf", "ours")}
 
 
 def waiting() -> list[Approval]:
@@ -44,6 +46,7 @@ def waiting() -> list[Approval]:
         select(
             TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id, TaskInstance.map_index,
             HITLDetail.subject, HITLDetail.created_at, DagRun.conf,
+            exists().where(DagTag.dag_id == TaskInstance.dag_id, DagTag.name == _TAG),
         )
         .select_from(HITLDetail)
         .join(TaskInstance, TaskInstance.id == HITLDetail.ti_id)
@@ -61,9 +64,9 @@ def waiting() -> list[Approval]:
     return [
         Approval(
             dag=dag, run=run, task=task, map_index=index, subject=subject, since=at.timestamp(),
-            conf=conf if isinstance(conf, dict) else {},
+            conf=conf if isinstance(conf, dict) else {}, ours=ours,
         )
-        for dag, run, task, index, subject, at, conf in rows
+        for dag, run, task, index, subject, at, conf, ours in rows
     ]  # fmt: skip
 
 
@@ -80,7 +83,7 @@ def by_mirror(
     found: dict[tuple[str, str], list[Approval]] = {}
     for one in approvals:
         name, target = one.conf.get("name"), one.conf.get("target")
-        named = [(t, m) for t, m, dag in every if m == name and (dag == one.dag or one.dag in _BY_NAME)]
+        named = [(t, m) for t, m, dag in every if m == name and (dag == one.dag or one.ours)]
         exact = [(t, m) for t, m in named if t == target] or named
         about = exact or [(t, m) for t, m, dag in every if dag == one.dag]
         for key in about if sees(one.dag) else ():

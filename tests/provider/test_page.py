@@ -22,7 +22,7 @@ from airflow.api_fastapi.app import _AuthManagerState, get_auth_manager
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.models.connection import Connection
-from airflow.models.dag import DagModel
+from airflow.models.dag import DagModel, DagTag
 from airflow.models.dagbundle import DagBundleModel
 from airflow.models.dagrun import DagRun
 from airflow.models.hitl import HITLDetail
@@ -362,14 +362,21 @@ def test_what_can_not_be_wished_is_refused_and_changes_nothing(
 
 
 @contextmanager
-def asked(dag: str, subject: str, *, state: str = "deferred", answered: bool = False, **conf: str) -> Iterator[None]:
-    """Let a run of a DAG ask a person."""
+def asked(
+    dag: str, subject: str, *, state: str = "deferred", answered: bool = False, ours: bool = False, **conf: str
+) -> Iterator[None]:
+    """Let a run of a DAG ask a person. :param ours: it is one of the package's, by its tag."""
     now, ti, run = timezone.utcnow(), uuid4(), f"manual__{uuid4().hex[:6]}"
     with create_session() as session:
         session.add(
             DagRun(dag_id=dag, run_id=run, run_type="manual", conf=conf, run_after=now, state=DagRunState.RUNNING)
         )
         session.flush()
+        if ours:
+            known = session.get(DagModel, dag) is not None
+            session.merge(DagModel(dag_id=dag, bundle_name="b"))
+            session.flush()
+            session.add(DagTag(dag_id=dag, name="kafka-mirror"))
         values = {"id": ti, "dag_id": dag, "run_id": run, "task_id": "approve", "map_index": -1, "state": state}
         needed = {"pool": "default_pool", "pool_slots": 1, "queue": "q", "try_number": 1, "max_tries": 0}
         session.execute(insert(TaskInstance).values(**values, **needed))
@@ -381,6 +388,10 @@ def asked(dag: str, subject: str, *, state: str = "deferred", answered: bool = F
         session.execute(delete(HITLDetail).where(HITLDetail.ti_id == ti))
         session.execute(delete(TaskInstance).where(TaskInstance.id == ti))
         session.execute(delete(DagRun).where(DagRun.run_id == run))
+        if ours:
+            session.execute(delete(DagTag).where(DagTag.dag_id == dag))
+            if not known:
+                session.execute(delete(DagModel).where(DagModel.dag_id == dag))
 
 
 def waits(page: TestClient, who: str = "admin", role: str = "ADMIN") -> dict[str, list[str]]:
@@ -401,7 +412,7 @@ def test_approval_that_waits_is_on_the_mirrors_of_its_dag_or_on_the_one_that_its
         (row,) = [row for row in get(page, "/list").json()["mirrors"] if row["mirror"] == "more"]
         (one,) = row["approvals"]
         assert (one["dag"], one["task"], one["map_index"]) == (DAGS[0], "approve", -1) and "conf" not in one
-    with asked(DAGS[0], "Cut over?", name="more"), asked("kafka_failback", "Return?", name="pay", target="dc2"):
+    with asked(DAGS[0], "Cut over?", name="more"), asked("return_it", "Return?", ours=True, name="pay", target="dc2"):
         assert waits(page) == {"more": ["Cut over?"], "pay": ["Return?"]}
     with asked("kafka_drill", "Delete the disk?", name="orders"):
         assert waits(page) == {}, "a DAG that has nothing to do with mirrors may call something so"
@@ -424,7 +435,7 @@ def test_approvals_that_nobody_answered_in_time_take_no_place_of_those_that_wait
 
 def test_approval_is_seen_by_who_may_see_what_its_dag_asks(world: World, page: TestClient) -> None:
     three_mirrors(world)
-    with asked("kafka_failback", "Return?", name="orders"):
+    with asked("kafka_failback", "Return?", ours=True, name="orders"):
         assert waits(page, f"anna:{DAGS[0]}", "VIEWER") == {}
         assert waits(page, f"anna:{DAGS[0]},kafka_failback", "VIEWER") == {"orders": ["Return?"]}
 
