@@ -68,6 +68,7 @@ class Managed:
 _EXPRESS, _PORTAL = "the vendor's comparison of broker types", "the vendor's Kafka configuration page"
 _TOPICS, _REPLICATOR = "the vendor's reference of topic settings", "the vendor's requirements of MSK Replicator"
 _SIGNER, _PROVIDER = "tried with aws-msk-iam-sasl-signer-python 1.0.2", "Airflow's Kafka provider 2.1"
+_SERVERLESS = "the vendor's page of settings for Serverless clusters"
 _BY_IAM = Fact("IAM as tokens by OAUTHBEARER, each valid for 900 s", _SIGNER)
 _NO_WAY = "unclean elections are on, and can't be turned off: a decision that everybody goes by could be lost"
 KINDS: Mapping[str, Managed] = {
@@ -85,6 +86,8 @@ KINDS: Mapping[str, Managed] = {
     ),
     "msk-serverless": Managed(
         title="Amazon MSK Serverless", address=r"\.kafka-serverless\.[a-z0-9-]+\.amazonaws\.com(\.cn)?",
+        ledger=Fact("topics take neither `unclean.leader.election.enable` nor `min.insync.replicas`, which the ledger's "
+                    "have", _SERVERLESS, forbids=True),
         facts=(
             _BY_IAM,
             Fact("no other login than IAM", _REPLICATOR),

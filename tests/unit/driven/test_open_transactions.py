@@ -137,7 +137,7 @@ def test_brokers_before_3_hide_all_transactions() -> None:
 
 
 def test_brokers_that_serve_no_acls_hide_some_perhaps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As MSK Serverless does: what is listed is still what is there."""
+    """As MSK with IAM does not: what is listed is still what is there."""
     without = replace(RELEASES["4.4.0"], serves={**RELEASES["4.4.0"].serves, describe_acls.KEY: (0, -1)})
     monkeypatch.setitem(RELEASES, "4.4.0", without)
     with DrivenCluster("target") as cluster, ClusterAdmin(cluster.config, timeout_s=2) as admin:

@@ -49,8 +49,12 @@ def found(kind: str | None, told: str = "auto", by_address: str | None = None) -
 
 
 @pytest.mark.parametrize(
-    ("kind", "says"), [("msk-express", "unclean elections are on"), ("event-hubs", "no settings by the admin API")]
-)
+    ("kind", "says"),
+    [
+        ("msk-express", "unclean elections are on"), ("event-hubs", "no settings by the admin API"),
+        ("msk-serverless", "`min.insync.replicas`, which the ledger's have"),
+    ],
+)  # fmt: skip
 def test_plan_is_refused_where_no_ledger_can_live_and_says_nothing_else(kind: str, says: str) -> None:
     (block,) = decide(a_mirror(), a_cluster(a_topic("orders")), a_cluster(cluster_id="c2", kind=kind), (), NOW).findings
     assert (block.level, block.object) == ("block", "target cluster")
