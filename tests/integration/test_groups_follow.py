@@ -17,7 +17,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LeaseLost
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition
-from airflow_mirror.kafka.permit import unfenced
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
@@ -74,10 +74,10 @@ class World:
             state = state_of(target, notes.prefix(self.plan.mirror.name))
             write, commit = state.write, target.commit_groups
 
-            def writes(values: Any) -> None:
+            def writes(values: Any, permit: Permit) -> None:
                 if cut == "before the note":
                     raise Killed
-                write(values)
+                write(values, permit)
                 if cut == "after the note":
                     raise Killed
 
