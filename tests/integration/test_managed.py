@@ -174,7 +174,12 @@ def test_target_is_promoted_when_its_source_is_gone(
     arguments = ["failover", *mirrored.clusters[2:], mirrored.mirror.name]
     with Follow(*mirrored.flow, log=tmp_path / "follow.log") as tail, mirrored.admin("target") as target:
         tail.says("offsets behind in 4 partitions")
-        wait_until(lambda: at in target.group_offsets(mirrored.group), "groups follow", poll_s=0.5)
+
+        def moved() -> bool:  # until its records are there, it stands at the target's end
+            position = target.group_offsets(mirrored.group).get(at)
+            return position is not None and position.offset == 60
+
+        wait_until(moved, "groups follow", poll_s=0.5)
         held = ends(mirrored.source, mirrored.topic, PARTITIONS)
         wait_until(lambda: ends(mirrored.target, mirrored.topic, PARTITIONS) == held, "all is copied", poll_s=0.5)
         assert main([*arguments, "--yes"]) == 2, "the source lives"
