@@ -15,7 +15,7 @@ from airflow.utils.state import State
 from sqlalchemy import exists, or_, select
 
 _MOST = 200
-_TAG = "kafka-mirror"  # of the package's DAGs, under whatever id: a form of theirs may name a mirror of another DAG
+TAG = "kafka-mirror"  # of the package's DAGs, under whatever id: a form of theirs may name a mirror of another DAG
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ def waiting() -> list[Approval]:
         select(
             TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id, TaskInstance.map_index,
             HITLDetail.subject, HITLDetail.created_at, DagRun.conf,
-            exists().where(DagTag.dag_id == TaskInstance.dag_id, DagTag.name == _TAG),
+            exists().where(DagTag.dag_id == TaskInstance.dag_id, DagTag.name == TAG),
         )
         .select_from(HITLDetail)
         .join(TaskInstance, TaskInstance.id == HITLDetail.ti_id)
