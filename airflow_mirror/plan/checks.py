@@ -165,11 +165,12 @@ def _client_versions(s: Situation) -> Iterator[Finding]:
 # A cutover would otherwise notice it while the source is fenced.
 @CHECKS.check("lease", "the target's brokers take the writer lease", about="target brokers", of="mirror")
 def _lease(s: Situation) -> Iterator[Finding]:
-    key, by_broker = "transaction.max.timeout.ms", s.target.max_transaction_ms
-    short = {broker: ms for broker, ms in sorted(by_broker.items()) if ms is not None and ms < _LEASE_MS}
-    hidden = [f"broker {broker}" for broker, ms in sorted(by_broker.items()) if ms is None]
+    key = "transaction.max.timeout.ms"
+    by_broker = s.target.of_each_broker(key)
+    short, _ = s.target.of_brokers(key, lambda ms: int(ms) < _LEASE_MS)
+    hidden = [f"broker {broker}" for broker, ms in by_broker.items() if ms is None]
     if short:
-        shown = some(f"{ms:,} on broker {broker}" for broker, ms in short.items())
+        shown = some(f"{int(ms):,} on broker {broker}" for broker, ms in short.items())
         yield block(
             f"{key} is {shown}; the writer lease asks for up to {_LEASE_MS:,}",
             f"Set it to {_LEASE_MS} or more in these brokers' settings and restart them; Kafka's default is 900000.",

@@ -98,8 +98,6 @@ class Inventory:
     :param again: topics that were created again while the target holds the old one's records, each with its target
         topic; of the source only, not in ``topics``.
     :param registries: topics that are the store of a schema registry; of the source only.
-    :param max_transaction_ms: ``transaction.max.timeout.ms`` by broker, None where it is hidden; of the target
-        only, empty if the principal may not read it.
     :param sizes: bytes of each topic's logs at their leaders; None if the principal may not ask.
     :param local_sizes: topics in tiered storage of which ``sizes`` has what lies on brokers alone, sorted; of the source
         only.
@@ -129,7 +127,6 @@ class Inventory:
     other_groups: tuple[str, ...] = ()
     hides_groups: bool = False
     sees_coordinators: bool = True
-    max_transaction_ms: Mapping[int, int | None] = field(default_factory=dict)
     upstream: Upstream = Upstream()
     returning: tuple[str, ...] = ()
     traces: tuple[str, ...] = ()
@@ -162,13 +159,18 @@ class Inventory:
         """The replication factor that each of its topics has; None: as it is wished."""
         return None if self.managed is None else self.managed.replicas
 
+    def of_each_broker(self, key: str) -> dict[int, str | None]:
+        """Return a setting by broker, sorted; None where it is hidden. Empty: the principal may not read any."""
+        every = ((broker, configs.get(key)) for broker, configs in sorted((self.broker_configs or {}).items()))
+        return {broker: None if one is None else one.value for broker, one in every}
+
     def of_brokers(self, key: str, holds: Callable[[str], bool]) -> tuple[dict[int, str], str]:
         """Return a setting of the brokers that have such a value, and who they are: empty if all are.
 
         Brokers have files of their own: one that was forgotten is found by the first client that meets it.
         """
-        every = {broker: configs.get(key) for broker, configs in sorted((self.broker_configs or {}).items())}
-        found = {broker: one.value for broker, one in every.items() if one and one.value is not None and holds(one.value)}
+        every = self.of_each_broker(key)
+        found = {broker: value for broker, value in every.items() if value is not None and holds(value)}
         return found, "" if len(found) == len(every) else f" on {some(f'broker {broker}' for broker in found)}"
 
 
@@ -278,7 +280,6 @@ def read_target(target: ClusterAdmin, names: Collection[str]) -> Inventory:
     except MissingRight:
         by_broker = None
     own = read_own_configs(target)
-    longest = {broker: _max_transaction_ms(entries) for broker, entries in (by_broker or {}).items()}
     try:
         usable = target.usable_bytes()
     except MissingRight:
@@ -286,7 +287,7 @@ def read_target(target: ClusterAdmin, names: Collection[str]) -> Inventory:
     topics = read_topics(target, names)
     return Inventory(
         cluster_id=cluster_id, brokers=brokers, topics=topics, broker_configs=by_broker, own_configs=own,
-        max_transaction_ms=longest, sizes=_sizes(target, topics), usable_bytes=usable, quotas=_quotas(target),
+        sizes=_sizes(target, topics), usable_bytes=usable, quotas=_quotas(target),
     )  # fmt: skip
 
 
@@ -335,11 +336,6 @@ def _quotas(admin: ClusterAdmin) -> Mapping[QuotaEntity, Mapping[str, float]] | 
         return limits_of(admin.quotas(), principal and principal.removeprefix("User:"))
     except (ApiNotServed, MissingRight):
         return None
-
-
-def _max_transaction_ms(broker: Mapping[str, ConfigEntry]) -> int | None:
-    entry = broker.get("transaction.max.timeout.ms")
-    return int(entry.value) if entry is not None and entry.value is not None else None
 
 
 def read_topics(

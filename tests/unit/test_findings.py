@@ -103,8 +103,8 @@ def plan() -> dict[str, list[str]]:
         a_cluster(
             a_topic("a", spans=((0, 0), (0, 0)), compression_type="zstd", message_timestamp_type="LogAppendTime"),
             a_topic("b", spans=((0, 9), (0, 0), (0, 0))), a_topic("d", spans=((0, 900), (0, 0), (0, 0), (0, 0))),
-            cluster_id="c2", brokers=2, auto_create="true", max_transaction_ms={1: 5, 2: None}, usable_bytes={1: 5, 2: 9},
-            socket_request_max_bytes="9", transactional_id_expiration_ms="7", quotas=None,
+            cluster_id="c2", brokers=2, auto_create="true", usable_bytes={1: 5, 2: 9}, quotas=None,
+            socket_request_max_bytes="9", transactional_id_expiration_ms="7", transaction_max_timeout_ms={1: "5"},
         ),
         unfit_traces={"heartbeats": "two partitions"}, ledger_writers=(Writer("User:x", "a rule", "kafka-acls"),),
     )  # fmt: skip
@@ -116,7 +116,7 @@ def plan() -> dict[str, list[str]]:
     refused = {"c": Refusal(44, "POLICY", {}), "h": Refusal(40, "INVALID_CONFIG: retention.ms", {"retention.ms": "-1"})}
     old = (Without("leader epochs", "2.1", "less is seen"),)
     before, filled = replace(here, lost=old), replace(there, refused=refused)
-    dark = replace(a_cluster(cluster_id="c2", quotas=None), broker_configs=None, max_transaction_ms={}, usable_bytes={})
+    dark = replace(a_cluster(cluster_id="c2", quotas=None), broker_configs=None, usable_bytes={})
     shared = a_mirror(ownership="shared", delivery="transactional", sync_groups=False, sync_configs=False)
     return {
         "well": lines(decide(a_mirror(), a_cluster(a_topic()), a_cluster(cluster_id="c2"), (), NOW).findings),

@@ -60,11 +60,12 @@ def a_topic(
 
 def a_cluster(
     *topics: Any, cluster_id: str = "c1", brokers: int = 3, groups: dict[str, Any] | None = None,
-    auto_create: Any = "false", own_configs: dict[str, str] = DEFAULTS, max_transaction_ms: Any = None,
+    auto_create: Any = "false", own_configs: dict[str, str] = DEFAULTS,
     sizes: Any = "none", usable_bytes: Any = None, quotas: Any = "none", kind: str | None = None,
     kind_by_address: str | None = None, **broker: Any,
 ) -> Inventory:  # fmt: skip
     """A cluster; ``socket_request_max_bytes="1"`` is a setting of its brokers, ``{2: "1"}`` of one of them."""
+    every = {"auto_create_topics_enable": auto_create, "transaction_max_timeout_ms": "900000", **broker}
     return Inventory(
         cluster_id=cluster_id,
         brokers=brokers,
@@ -74,16 +75,13 @@ def a_cluster(
         broker_configs={
             number: {
                 key.replace("_", "."): ConfigEntry(value=of_all, source="STATIC_BROKER_CONFIG")
-                for key, value in {"auto_create_topics_enable": auto_create, **broker}.items()
+                for key, value in every.items()
                 if (of_all := value.get(number) if isinstance(value, dict) else value) is not None
             }
             for number in range(1, brokers + 1)
         },
         groups={g: positions(p) for g, p in (groups or {}).items()},
         own_configs=own_configs,
-        max_transaction_ms=dict.fromkeys(range(1, brokers + 1), 900_000)
-        if max_transaction_ms is None
-        else max_transaction_ms,
         sizes={} if sizes == "none" else sizes,
         usable_bytes=dict.fromkeys(range(1, brokers + 1), 10**12) if usable_bytes is None else usable_bytes,
         quotas={} if quotas == "none" else quotas,

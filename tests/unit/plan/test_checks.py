@@ -295,8 +295,10 @@ def test_a_target_whose_broker_settings_are_secret_is_a_warning() -> None:
 def test_brokers_that_would_refuse_the_lease_block_by_name() -> None:
     """A cutover's mark is the longest: the refusal would come behind the fence."""
     needed = lease.LONGEST_MARK_MS
-    assert levels(plan(a_topic(), max_transaction_ms={1: needed, 2: needed + 1}), "lease") == ["pass"]
-    made = plan(a_topic(), max_transaction_ms={1: needed, 2: needed - 1, 3: 60_000})
+    assert levels(
+        plan(a_topic(), brokers=2, transaction_max_timeout_ms={1: str(needed), 2: str(needed + 1)}), "lease"
+    ) == ["pass"]
+    made = plan(a_topic(), transaction_max_timeout_ms={1: str(needed), 2: str(needed - 1), 3: "60000"})
     assert findings(made, "lease") == [
         (
             "block",
@@ -310,10 +312,10 @@ def test_brokers_that_would_refuse_the_lease_block_by_name() -> None:
 
 
 def test_unknown_transaction_limits_of_brokers_only_warn() -> None:
-    unreadable = replace(a_cluster(cluster_id="c2"), broker_configs=None, max_transaction_ms={})
+    unreadable = replace(a_cluster(cluster_id="c2"), broker_configs=None)
     made = decide(a_mirror(), a_cluster(a_topic()), unreadable, (), NOW)
     assert [level for level, _, _ in findings(made, "lease")] == ["warn"]
-    hidden = plan(a_topic(), max_transaction_ms={1: 900_000, 2: None})
+    hidden = plan(a_topic(), brokers=2, transaction_max_timeout_ms={1: "900000"})
     assert findings(hidden, "lease") == [
         ("warn", "target brokers", "transaction.max.timeout.ms can't be read of broker 2")
     ]
