@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import lease
@@ -13,6 +14,7 @@ from airflow_mirror.jobs.health.judging import Facts, Limits, TailFacts
 from airflow_mirror.jobs.progress.retained import retention_bytes, retention_s
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.held import named
+from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.plan.configs import held_values
 from airflow_mirror.plan.findings import Questions
 from airflow_mirror.plan.finite_hold import older
@@ -26,6 +28,8 @@ from airflow_mirror.sync.maps import OffsetMaps
 # is late at each moment; only what was there a while ago, and is not copied yet, says that the tail is.
 BETWEEN_S = 5.0
 _RATE_S = 3600.0  # what is written in five seconds is a matter of chance
+
+Settings = Callable[[], Mapping[str, Mapping[str, ConfigEntry]]]  # of the topics that are behind, asked for once
 
 
 def gather(
@@ -70,9 +74,10 @@ def gather(
     held = named(source, lag.standing(first, facts.lags))
     behind = {one.source: one.position for one in facts.lags if one.position < before.get(one.source, 0)}
     late = to.ask("lag", lambda: _late(source, behind, limits, clock())) or ()
-    racing, lost = to.ask("retention", lambda: _retention(source, behind, limits, clock())) or ({}, {})
+    settings = cache(lambda: source.topic_configs({tp.topic for tp in behind}))
+    racing, lost = to.ask("retention", lambda: _retention(source, settings, behind, limits, clock())) or ({}, {})
     grown = {one.source: one.log_end - before[one.source] for one in facts.lags if one.source in before}
-    by_size = to.ask("retention_bytes", lambda: _by_size(source, behind, grown, limits, clock())) or {}
+    by_size = to.ask("retention_bytes", lambda: _by_size(source, settings, behind, grown, limits, clock())) or {}
     shown = [str(one) for one in held]
     return replace(facts, late=late, racing=racing, racing_by_size=by_size, lost=lost, held=shown)
 
@@ -93,7 +98,7 @@ def _ms_ago(now_s: float, age_s: float) -> int:
 
 
 def _retention(
-    source: ClusterAdmin, behind: Mapping[TopicPartition, int], limits: Limits, now_s: float
+    source: ClusterAdmin, settings: Settings, behind: Mapping[TopicPartition, int], limits: Limits, now_s: float
 ) -> tuple[dict[TopicPartition, float], dict[TopicPartition, int]]:
     """Return the partitions without headroom, and what the source has already deleted.
 
@@ -104,7 +109,7 @@ def _retention(
         return {}, {}
     starts = source.offsets(behind, "earliest")
     lost = {tp: starts[tp] - position for tp, position in behind.items() if starts[tp] > position}
-    kept = {name: retention_s(entries) for name, entries in source.topic_configs({tp.topic for tp in behind}).items()}
+    kept = {name: retention_s(entries) for name, entries in settings().items()}
     by_time: dict[float, dict[TopicPartition, int]] = defaultdict(dict)
     for tp, position in behind.items():
         if (time_s := kept[tp.topic]) is not None:
@@ -118,8 +123,8 @@ def _retention(
 
 
 def _by_size(
-    source: ClusterAdmin, behind: Mapping[TopicPartition, int], grown: Mapping[TopicPartition, int], limits: Limits,
-    now_s: float,
+    source: ClusterAdmin, settings: Settings, behind: Mapping[TopicPartition, int], grown: Mapping[TopicPartition, int],
+    limits: Limits, now_s: float,
 ) -> dict[TopicPartition, float]:  # fmt: skip
     """Return the partitions to which ``retention.bytes`` leaves too little headroom, and in how many seconds it ends.
 
@@ -130,7 +135,7 @@ def _by_size(
     :raises MissingRight: sizes need DESCRIBE on the cluster; asked for only where a topic has such a limit.
     """
     kept = dict[str, int]()
-    for name, entries in source.topic_configs({tp.topic for tp in behind}).items():
+    for name, entries in settings().items():
         if (limit := retention_bytes(entries)) is not None and not is_tiered(entries):
             kept[name] = limit
     positions = {tp: position for tp, position in behind.items() if tp.topic in kept}
