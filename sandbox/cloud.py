@@ -15,14 +15,14 @@ from sandbox import jars
 from sandbox.settings import SASL_LISTENER
 from sandbox.versions import DEFAULT_VERSION
 
-_VALIDATOR = Path(__file__).with_name("java") / "CloudTokens.java"
+VALIDATOR = Path(__file__).with_name("java") / "CloudTokens.java"
 _LISTENER = f"listener.name.{SASL_LISTENER.lower()}"
 _MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 REGION = "eu-west-1"
 
 
 def compiled(
-    directory: Path, sources: Sequence[Path] = (_VALIDATOR,), version: str = DEFAULT_VERSION, *options: str
+    directory: Path, sources: Sequence[Path] = (VALIDATOR,), version: str = DEFAULT_VERSION, *options: str
 ) -> Path:
     """Compile classes for brokers of a release into ``directory``, and return it.
 
@@ -51,6 +51,6 @@ def overrides(session_s: float, region: str = REGION) -> dict[str, str]:
     return {
         f"{_LISTENER}.sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
         f"{_LISTENER}.oauthbearer.sasl.jaas.config": module,
-        f"{_LISTENER}.oauthbearer.sasl.server.callback.handler.class": _VALIDATOR.stem,
+        f"{_LISTENER}.oauthbearer.sasl.server.callback.handler.class": VALIDATOR.stem,
         f"{_LISTENER}.oauthbearer.connections.max.reauth.ms": str(int(session_s * 1000)),
     }

@@ -45,10 +45,11 @@ class StrictCluster(Cluster):
             "super.users": f"User:{SUPER_USER};User:ANONYMOUS",
             "inter.broker.listener.name": "PLAINTEXT",  # brokers send each other what clients may not
         }
-        classes = cloud.compiled(directory, [_RULES])
+        sources = [_RULES]
         if session_s is not None:
-            cloud.compiled(directory)
+            sources.append(cloud.VALIDATOR)
             settings |= cloud.overrides(session_s)
+        classes = cloud.compiled(directory, sources)
         super().__init__(name, 3, {**settings, **(overrides or {})}, True, classes=classes, **kw)
 
     def be(self, kind: str) -> None:
