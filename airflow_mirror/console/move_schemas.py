@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_mirror.console.command import add_json, add_yes, command
 from airflow_mirror.console.registries import registry_of
-from airflow_mirror.extras.schemas.hold import READONLY, READWRITE, mode_of, release
+from airflow_mirror.extras.schemas.hold import READONLY, READWRITE, mode_of, release, what_was_done
 from airflow_mirror.extras.schemas.move import MoveReport, move
 from airflow_mirror.extras.schemas.registry import Registry
 from airflow_mirror.wording import count
@@ -68,7 +68,7 @@ def _release(arguments: argparse.Namespace, target: Registry) -> int:
     if not arguments.yes:
         said = f"the target's schema registry: it is in mode {mode}{f'; --yes sets {READWRITE}' * (mode == READONLY)}"
     else:
-        said = f"the target's schema registry {'takes schemas again' if release(target) else 'was not held'}"
+        said = what_was_done(target, release(target))
     print(json.dumps({"mode": mode, "released": arguments.yes and mode == READONLY}) if arguments.json else said)
     return 0
 

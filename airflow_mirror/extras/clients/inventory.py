@@ -284,7 +284,7 @@ def _since(
 
 def _writer(one: Producer, opened_ms: int, since: Since | None, writing: Collection[int]) -> Writer:
     by_log = since is not None and since.read.issuperset(one.partitions)
-    later = one.last_ms > opened_ms if not by_log else False  # its clock may be wrong: where nothing else tells
+    later = not by_log and one.last_ms > opened_ms  # its clock may be wrong: where nothing else tells
     seen = since is not None and one.producer_id in since.producers
     return Writer(
         name=one.name, transactional=bool(one.transactional_id), last_ms=one.last_ms, producer_id=one.producer_id,

@@ -65,6 +65,11 @@ def release_after(registry: Registry) -> str:
         released = release(registry)
     except MirrorError as e:
         raise RegistryStillHeld(registry.role, str(e)) from e
+    return what_was_done(registry, released)
+
+
+def what_was_done(registry: Registry, released: bool) -> str:
+    """Say what :func:`release` has returned."""
     return f"the {registry.role}'s schema registry {'takes schemas again' if released else 'was not held'}"
 
 
