@@ -1,10 +1,11 @@
-"""Numbers and lists in words."""
+"""Numbers, times and lists in words."""
 
 from __future__ import annotations
 
 import re
 import textwrap
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 _ACTIVE = re.compile(r"[\\`*\[\]<|&]|^[#+=~>-]")
 
@@ -60,3 +61,8 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * factor:
             return f"{seconds / factor:,.0f} {unit}"
     return f"{max(1, round(seconds))} s"
+
+
+def minute(seconds: float) -> str:
+    """Format a time, in seconds since 1970: ``2026-11-28 10:02 UTC``."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

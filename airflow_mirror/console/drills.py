@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import DRILL
 from airflow_mirror.ledger.state import state_of
+from airflow_mirror.wording import minute
 
 _TEXT = """\
 List the last hundred drills of a mirror, the newest last: RPO, RTO, records lost and read again, and what failed them.
@@ -98,7 +98,7 @@ def _clean_up(drills: Drills, arguments: argparse.Namespace) -> None:
 
 
 def _line(one: Drill) -> str:
-    begun, f = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(one.at_ms / 1000)), one.figures
+    begun, f = minute(one.at_ms / 1000), one.figures
     measured = "nothing measured"
     if f:
         measured = f"RPO {f['rpo_s']:.2f} s, RTO {f['rto_s']:.2f} s, {f['lost']:,} lost, {f['reread']:,} read again"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from airflow_mirror.common.files import replace_file
 from airflow_mirror.common.page import template
 from airflow_mirror.extras.drill.store import Drill
 from airflow_mirror.extras.drill.trend import MOST, charts
+from airflow_mirror.wording import minute
 
 JSON_NAME, HTML_NAME = "drill.json", "drill.html"
 
@@ -44,4 +44,4 @@ def render(drill: Drill, drills: Sequence[Drill]) -> str:
 
 
 def _when(at_ms: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at_ms / 1000))
+    return minute(at_ms / 1000)

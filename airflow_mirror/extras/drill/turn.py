@@ -7,11 +7,11 @@ cleaned up, or is dead: as old as what the next drill deletes (`clean_up.DEAD_AF
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from airflow_mirror.extras.drill.clean_up import DEAD_AFTER_S
 from airflow_mirror.ledger.records import DRILLING
+from airflow_mirror.wording import minute
 
 if TYPE_CHECKING:
     from airflow_mirror.ledger.decisions import Decisions, Values
@@ -26,9 +26,9 @@ def another(ledger: Decisions, values: Values, mirror: str, owner: str, now_s: f
     there, begun_s = DRILLING.get(values, mirror), ledger.time_ms(DRILLING.key(mirror)) / 1000
     if there is None or there["owner"] == owner or now_s - begun_s >= DEAD_AFTER_S:
         return ""
-    begun = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(begun_s))
     return (
-        f"drill {there['run']} of mirror {mirror!r} runs since {begun}, and is another Airflow's: this one stands back. "
+        f"drill {there['run']} of mirror {mirror!r} runs since {minute(begun_s)}, and is another Airflow's: this one "
+        "stands back. "
         f"If nothing of it runs any more, 'airflow-mirror drills --clean-up {there['run']}' ends it; a day after it "
         "began it counts as dead"
     )
