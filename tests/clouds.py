@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import http.server
-import threading
 import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tests import loopback
 
 if TYPE_CHECKING:
     import pytest
@@ -32,7 +32,7 @@ class Server:
 def serving() -> Iterator[Server]:
     """Yield a server that runs for the block."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(loopback.Quiet):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"] or 0)).decode()
             served.asked.append(dict(urllib.parse.parse_qsl(body)))
@@ -42,17 +42,9 @@ def serving() -> Iterator[Server]:
             self.end_headers()
             self.wfile.write(text.encode())
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    served = Server(f"http://127.0.0.1:{server.server_port}")
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
+    with loopback.serving(Handler) as url:
+        served = Server(url)
         yield served
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def assumed(key: str, end: str, session: str = "session") -> str:

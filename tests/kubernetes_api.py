@@ -5,9 +5,7 @@ It answers what ``spark-submit`` asks of it, seen with Spark 4.2.0: objects are 
 
 from __future__ import annotations
 
-import http.server
 import json
-import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +13,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import yaml
+
+from tests import loopback
 
 Key = tuple[str, str, str]  # namespace, plural of the kind, name
 
@@ -77,7 +77,7 @@ def _status(code: int, message: str) -> dict[str, Any]:
 def kubernetes() -> Iterator[Api]:
     """Yield an API server on loopback that runs for the block."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(loopback.Quiet):
         protocol_version = "HTTP/1.1"
 
         def answered(self) -> None:
@@ -96,15 +96,6 @@ def kubernetes() -> Iterator[Api]:
 
         do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answered
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    api = Api(f"http://127.0.0.1:{server.server_port}")
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
+    with loopback.serving(Handler) as url:
+        api = Api(url)
         yield api
-    finally:
-        server.shutdown()
-        server.server_close()

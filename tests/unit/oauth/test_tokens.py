@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import http.server
 import json
 import threading
 import time
@@ -18,6 +17,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import ClusterUnreachable, InvalidField, TryAgain
 from airflow_mirror.wire.login import _mechanism
 from airflow_mirror.wire.settings import WireSettings
+from tests import loopback
 
 SECRET = "s3cr3t-value"
 
@@ -32,7 +32,7 @@ def token_endpoint() -> Iterator[tuple[str, list[dict[str, Any]], list[tuple[int
     seen: list[dict[str, Any]] = []
     answers: list[tuple[int, object]] = []
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(loopback.Quiet):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"] or 0)).decode()
             seen.append({"authorization": self.headers["Authorization"], **dict(urllib.parse.parse_qsl(body))})
@@ -45,15 +45,8 @@ def token_endpoint() -> Iterator[tuple[str, list[dict[str, Any]], list[tuple[int
 
         do_GET = do_POST  # what urllib makes of a redirected POST
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/token", seen, answers
-    server.shutdown()
-    server.server_close()
+    with loopback.serving(Handler) as url:
+        yield f"{url}/token", seen, answers
 
 
 def oidc(url: str) -> WireSettings:

@@ -7,13 +7,13 @@ mode READONLY nothing changes but modes. Compatibility is not looked at.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests import loopback
 
 NONE = (404, {"error_code": 40401, "message": "not found"})
 
@@ -151,7 +151,7 @@ class DrivenRegistry:
 def driven() -> Iterator[DrivenRegistry]:
     made = DrivenRegistry()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(loopback.Quiet):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
 
@@ -171,16 +171,5 @@ def driven() -> Iterator[DrivenRegistry]:
 
         do_POST = do_PUT = do_DELETE = do_GET
 
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
+    with loopback.serving(Handler) as made.url:
         yield made
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
