@@ -108,20 +108,26 @@ def test_verify_fails_on_an_empty_target_and_writes_nothing(
     assert target.group_offsets(f"airflow-mirror:{topic_name}:starts") == {}
 
 
+def verifier(source: Cluster, target: Cluster, topic: str, directory: Path) -> Callable[[str], tuple[int, str]]:
+    """Copy ten records, and return what compares both sides at a level: its status, and what it says."""
+    sides, log = properties_of(directory, source, target), directory / "job.log"
+    create(source, topic)
+    write(source, topic, 10, 1)
+    assert plain.copy(*sides, "--include", topic, "--name", topic, "--no-probe", log=log) == 0, log.read_text()
+
+    def verify(level: str) -> tuple[int, str]:
+        command = plain.command("verify", *sides, "--mirror", topic, "--level", level)
+        done = subprocess.run(command, capture_output=True, text=True)
+        return done.returncode, done.stderr
+
+    return verify
+
+
 def test_target_that_others_have_written_to_is_not_equal(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
     """Up to the source's end it is; what lies behind is nobody's copy, and applications would read it."""
-    sides, log = properties_of(tmp_path, source_cluster, target_cluster), tmp_path / "job.log"
-    create(source_cluster, topic_name)
-    write(source_cluster, topic_name, 10, 1)
-    assert plain.copy(*sides, "--include", topic_name, "--name", topic_name, "--no-probe", log=log) == 0, log.read_text()
-
-    def verify(level: str) -> tuple[int, str]:
-        command = plain.command("verify", *sides, "--mirror", topic_name, "--level", level)
-        done = subprocess.run(command, capture_output=True, text=True)
-        return done.returncode, done.stderr
-
+    verify = verifier(source_cluster, target_cluster, topic_name, tmp_path)
     for level in ("batches", "offsets"):
         assert verify(level)[0] == 0
     write(target_cluster, topic_name, 3, 2)
@@ -133,14 +139,10 @@ def test_target_that_others_have_written_to_is_not_equal(
 def test_ends_that_differ_are_not_equal(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
-    sides, log = properties_of(tmp_path, source_cluster, target_cluster), tmp_path / "job.log"
-    create(source_cluster, topic_name)
-    write(source_cluster, topic_name, 10, 1)
-    assert plain.copy(*sides, "--include", topic_name, "--name", topic_name, "--no-probe", log=log) == 0, log.read_text()
+    verify = verifier(source_cluster, target_cluster, topic_name, tmp_path)
     write(source_cluster, topic_name, 3, 2)
-    command = plain.command("verify", *sides, "--mirror", topic_name, "--level", "offsets")
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1 and f"{topic_name}-0 [0, 10): end at offset 10" in done.stderr
+    status, said = verify("offsets")
+    assert status == 1 and f"{topic_name}-0 [0, 10): end at offset 10" in said
 
 
 @pytest.mark.spark
