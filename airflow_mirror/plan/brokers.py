@@ -13,11 +13,12 @@ class Told(NamedTuple):
     """What the API versions of both clusters' brokers tell.
 
     :param lost: what the source's are too old to report. :param drops_old_clients: the source serves clients that the
-        target refuses.
+        target refuses. :param served: names of the requests that the target serves.
     """
 
     lost: list[Without]
     drops_old_clients: bool
+    served: frozenset[str]
 
 
 def check_brokers(source: ClientConfig, target: ClientConfig) -> Told:
@@ -28,9 +29,9 @@ def check_brokers(source: ClientConfig, target: ClientConfig) -> Told:
     """
     from airflow_mirror.kafka.session import CONNECT_TIMEOUT_S
     from airflow_mirror.wire.cluster import WireCluster
-    from airflow_mirror.wire.served import OLDEST, lacking, serves_old_clients, without
+    from airflow_mirror.wire.served import OLDEST, lacking, served_by_any, serves_old_clients, without
 
-    lost, old = list[Without](), dict[str, bool]()
+    lost, old, served = list[Without](), dict[str, bool](), frozenset[str]()
     for side, config in (("source", source), ("target", target)):
         with WireCluster(config, client_id="airflow-mirror.plan") as cluster:
             cluster.reach(CONNECT_TIMEOUT_S)
@@ -39,4 +40,6 @@ def check_brokers(source: ClientConfig, target: ClientConfig) -> Told:
             old[side] = serves_old_clients(cluster)
             if side == "source":
                 lost = without(cluster)
-    return Told(lost, old["source"] and not old["target"])
+            else:
+                served = served_by_any(cluster)
+    return Told(lost, old["source"] and not old["target"], served)

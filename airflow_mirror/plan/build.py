@@ -95,8 +95,10 @@ def build(
     # The target first: read second, it would seem ahead of the source while a tail is copying.
     there = read_target(target, [mirror.naming.target_topic(name) for name in names])
     by_address = kind_of("auto", target.config.bootstrap)
-    there = replace(there, kind=kind_of(mirror.target_kind, target.config.bootstrap), kind_by_address=by_address)
+    kind = kind_of(mirror.target_kind, target.config.bootstrap)
+    there = replace(there, kind=kind, kind_by_address=by_address, served=brokers.served)
     forbidden = there.managed is not None and bool(there.managed.forbids) or contradicts(mirror.target_kind, by_address)
+    forbidden = forbidden or mirror.target_kind != "auto" and bool(there.unlike)
     if forbidden:
         probe_target = to_copy = False  # nothing is tried: such a cluster has answers of its own
     here = replace(

@@ -66,7 +66,21 @@ def _target_kind(s: Situation) -> Iterator[Finding]:
             "What a mirror decides is kept there, and nothing was asked or written. Migrate to another kind of cluster "
             f"(docs/managed.md says which); if it is none of {kind.title}, set target_kind of the Mirror.",
         )
-    if not kind.forbids:
+    if unlike := s.target.unlike:
+        says = f"it is {kind.title}, {by}, and it answers as none of these does: {'; '.join(unlike)}"
+        if told == "auto":  # the addresses are right, so that the table is not: nobody is kept from migrating by that
+            yield warn(
+                f"{says}: what is known of the kind is older than this cluster",
+                "Nothing to do, if the rest of the plan is right. target_kind='kafka' has the Mirror go by the "
+                "cluster's own answers alone.",
+            )
+        elif not kind.forbids:
+            yield block(
+                says,
+                "Nothing was tried or written. Correct target_kind of the Mirror, or the target's connection; 'kafka' "
+                "goes by the cluster's own answers alone.",
+            )
+    elif not kind.forbids:
         known = "; ".join(fact.says for fact in kind.facts) or "nothing is known that it forbids"
         yield well(f"it is {kind.title}, {by}: {known}")
 

@@ -113,6 +113,7 @@ class Inventory:
     :param quotas: client quotas that may limit the mirror; None if they can't be read.
     :param kind: which managed cluster it is, a key of :data:`.targets.KINDS`; None: none. Of the target only.
     :param kind_by_address: likewise, as its addresses alone say.
+    :param served: names of the requests that its brokers serve; of the target only.
     :param lost: what its brokers are too old to report; of the source only. :param drops_old_clients: likewise.
     """
 
@@ -146,6 +147,7 @@ class Inventory:
     group_ids: tuple[str, ...] = ()
     kind: str | None = None
     kind_by_address: str | None = None
+    served: frozenset[str] = frozenset()
     lost: Sequence[Without] = ()
     drops_old_clients: bool = False
 
@@ -153,6 +155,11 @@ class Inventory:
     def managed(self) -> Managed | None:
         """What is known of its kind; None: it is of none."""
         return KINDS.get(self.kind or "")
+
+    @property
+    def unlike(self) -> list[str]:
+        """What it answers that no cluster of its kind answers; see :meth:`.targets.Managed.unlike`."""
+        return [] if self.managed is None else self.managed.unlike(self.brokers, self.served, self.own_configs or {})
 
     @property
     def fixed_replicas(self) -> int | None:

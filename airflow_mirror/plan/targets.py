@@ -7,7 +7,7 @@ says is not known, and is not guessed: the brokers are asked (:mod:`.refusals`).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from airflow_mirror.common.addresses import parse_bootstrap
@@ -64,7 +64,29 @@ class Managed:
         homes = {"ledger": self.ledger, "lease": self.lease}
         return [f"its {what} can't be there: {fact.says} ({fact.source})" for what, fact in homes.items() if fact.forbids]
 
+    def unlike(self, brokers: int, served: Collection[str], configs: Mapping[str, str | None]) -> list[str]:
+        """Return what a cluster answers that none of this kind would, each in a few words.
 
+        :param brokers: how many it has. :param served: names of the requests that it serves.
+        :param configs: values of topics' settings without an override; None is a value that is not told.
+        """
+        found = [f"it serves {request}" for request in self.rules.get("unserved", "").split() if request in served]
+        if self.replicas is not None and brokers < self.replicas:
+            found.append(f"its brokers are {brokers}, too few for {self.replicas} replicas")
+        for rule, wanted in self.rules.items():
+            how, _, key = rule.partition(".")
+            value = configs.get(key)
+            if value is not None and how in _KEPT and not _KEPT[how](value, wanted):
+                found.append(f"{key} is {value}")
+        return found
+
+
+# How a rule about a topic's setting holds for a value: what most topics of a cluster have, none of its kind may lack.
+_KEPT: Mapping[str, Callable[[str, str], bool]] = {
+    "fixed": lambda value, wanted: value == wanted,
+    "least": lambda value, wanted: int(value) >= int(wanted),
+    "most": lambda value, wanted: int(value) <= int(wanted),
+}
 _EXPRESS, _PORTAL = "the vendor's comparison of broker types", "the vendor's Kafka configuration page"
 _TOPICS, _REPLICATOR = "the vendor's reference of topic settings", "the vendor's requirements of MSK Replicator"
 _SIGNER, _PROVIDER = "tried with aws-msk-iam-sasl-signer-python 1.0.2", "Airflow's Kafka provider 2.1"

@@ -82,6 +82,11 @@ def without(cluster: WireCluster) -> list[Without]:
     return [lost for key, lost in _OPTIONAL.items() if key in missing]
 
 
+def served_by_any(cluster: WireCluster) -> frozenset[str]:
+    """Return the names of the requests that at least one broker serves, as Kafka writes them."""
+    return frozenset(api_name(key) for connection in _each(cluster) for key in connection.api_versions)
+
+
 _FETCH, _OLD = 1, 3  # a version of Fetch that Kafka 4 serves no longer; of Produce it still says so (KAFKA-18659)
 
 

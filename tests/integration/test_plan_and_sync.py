@@ -192,6 +192,8 @@ def test_what_the_target_has_against_one_topic_blocks_that_one(
     [
         ("event-hubs", "it is Azure Event Hubs, as target_kind says.*ledger can't be"),
         ("aiven", "target_kind says Aiven for Apache Kafka, and its addresses are those of Google"),
+        ("redpanda", "it is Redpanda, as target_kind says, and it answers.*: it serves WriteTxnMarkers"),
+        ("confluent-cloud", "its brokers are 1, too few for 3 replicas"),
     ],
 )
 def test_target_on_which_no_ledger_can_live_or_of_another_kind_is_refused_before_anything_is_tried_on_it(

@@ -97,7 +97,7 @@ def clusters(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     seen = SimpleNamespace(here=[a_topic("orders"), a_topic("users")], there=[a_topic("orders", spans=DATA)])
     module = importlib.import_module("airflow_mirror.plan.build")
     answers: dict[str, Any] = {"refusals": lambda *_: {}, "other_topics": lambda *_: ()}
-    answers["check_brokers"] = lambda *_: Told([], drops_old_clients=False)
+    answers["check_brokers"] = lambda *_: Told([], drops_old_clients=False, served=frozenset())
     answers["ledger_writers"], answers["refused_ledger"] = lambda *_: (), lambda *_: {}
     answers["hides_groups"] = lambda _: False
     for name, does in answers.items():

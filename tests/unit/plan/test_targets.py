@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,8 +44,9 @@ def test_kind_by_addresses(bootstrap: str, kind: str | None) -> None:
     assert kind_of("msk-express", bootstrap) == "msk-express" and kind_of("kafka", bootstrap) is None
 
 
-def found(kind: str | None, told: str = "auto", by_address: str | None = None) -> list[Finding]:
-    target = a_cluster(cluster_id="c2", kind=kind, kind_by_address=by_address)
+def found(kind: str | None, told: str = "auto", by_address: str | None = None, **answers: Any) -> list[Finding]:
+    served = answers.pop("served", frozenset())
+    target = replace(a_cluster(cluster_id="c2", kind=kind, kind_by_address=by_address, **answers), served=served)
     plan = decide(a_mirror(target_kind=told), a_cluster(a_topic("orders")), target, (), NOW)
     return [finding for finding in plan.findings if finding.check == "target_kind"]
 
@@ -86,6 +89,25 @@ def test_kind_that_the_addresses_do_not_contradict_is_taken(told: str, by_addres
 def test_who_says_that_addresses_mislead_is_told_what_is_not_looked_at() -> None:
     (warning,) = found(None, "kafka", "aiven")
     assert warning.level == "warn" and "Aiven for Apache Kafka: what that fixes" in warning.evidence
+
+
+@pytest.mark.parametrize(
+    ("kind", "answers", "says"),
+    [
+        ("redpanda", {"served": frozenset({"Produce", "WriteTxnMarkers"})}, "it serves WriteTxnMarkers"),
+        ("confluent-cloud", {"brokers": 1}, "its brokers are 1, too few for 3 replicas"),
+        ("confluent-cloud", {"own_configs": {"compression.type": "zstd"}}, "compression.type is zstd"),
+        ("confluent-cloud", {"own_configs": {"segment.bytes": "1048576"}}, "segment.bytes is 1048576"),
+        ("confluent-cloud", {"own_configs": {"delete.retention.ms": "60566400001"}}, "retention.ms is 60566400001"),
+    ],
+)
+def test_kind_that_the_clusters_own_answers_contradict_is_refused(kind: str, answers: dict[str, Any], says: str) -> None:
+    """Recognised by its addresses it is of that kind, whatever it has learnt since the table was written."""
+    (block,) = found(kind, kind, **answers)
+    assert block.level == "block" and "as none of these does: " in block.evidence and block.evidence.endswith(says)
+    assert "Correct target_kind of the Mirror" in block.remedy
+    (warning,) = found(kind, **answers)
+    assert warning.level == "warn" and says in warning.evidence and "older than this cluster" in warning.evidence
 
 
 def test_every_kind_knows_whose_addresses_it_has() -> None:
