@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Asset, Param, TaskGroup, task
+from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mirror.example_dags.ending import end_red_unless_done, states_of
 from airflow_mirror.example_dags.forms import answer, ask_brokers, known_params_only, patterns, stage
@@ -27,6 +28,9 @@ from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopi
 from airflow_mirror.operators.verify import VerifyMirrorOperator
 from airflow_mirror.sensors.after import WatchCutoverSensor
 from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
 
 __all__ = ["dag"]
 
@@ -129,6 +133,10 @@ PARAMS = {
     "target_registry": Param(
         None, title="Target's schema registry", type=["null", "string"], section=CUTOVER,
         description_md="An address or a connection.",
+    ),
+    "release_registry": Param(
+        False, title="Release the target's registry", type="boolean", section=CUTOVER,
+        description_md="Once the target is open, let everybody register there again. For one that `kafka_schemas` holds.",
     ),
     "approval_valid_s": Param(
         3600.0, title="Answer is good for, seconds", type="number", exclusiveMinimum=0, section=CUTOVER,
@@ -234,6 +242,14 @@ LIKE_THE_PREVIEW = {
     "leave_out_groups": "{{ params.leave_out_groups or [] }}",
 }
 
+
+def _fits(context: Context) -> None:
+    """Fail a run whose form can't be carried out, whatever the clusters say. :raises AirflowFailException: says why."""
+    known_params_only(context)
+    if context["params"]["release_registry"] and not context["params"]["target_registry"]:
+        raise AirflowFailException("release_registry needs target_registry: name both, or neither; nothing was done.")
+
+
 with DAG(
     "kafka_migration",
     description="Move a Kafka cluster: same records, same offsets, proven cutover",
@@ -251,7 +267,7 @@ with DAG(
             task_id="plan", mirror=MIRROR, night=True, trial_s="{{ params.trial_s }}", tasks="{{ params.trial_tasks }}",
             fence="{{ params.fence }}", open_by_default=answer("open_by_default"),
             accept_ledger_writers="{{ params.accept_ledger_writers or [] }}",
-            cutover_wanted="{{ params.mode == 'migrate' }}", pre_execute=known_params_only,
+            cutover_wanted="{{ params.mode == 'migrate' }}", pre_execute=_fits,
         )  # fmt: skip
 
         @task.short_circuit
@@ -326,6 +342,7 @@ with DAG(
             task_id="cutover",
             mirror=MIRROR,
             keep_fence="{{ params.keep_fence }}",
+            release_registry="{{ params.release_registry }}",
             outlets=[CUT_OVER],
             approval_valid_s="{{ params.approval_valid_s }}",
             **LIKE_THE_PREVIEW,

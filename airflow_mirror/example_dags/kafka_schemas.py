@@ -25,6 +25,11 @@ PARAMS = {
         "target_registry", type="string", minLength=1, title="To",
         description_md="Schema registry that gets what it lacks. It must keep ids: by mode IMPORT, or as an Apicurio.",
     ),
+    "hold": Param(
+        False, type="boolean", title="Hold the target's",
+        description_md="Let nobody else register there (mode READONLY), until a cutover that releases it. Each run "
+        "holds it anew: turn this DAG off before that cutover.",
+    ),
     "dry_run": Param(
         False, type="boolean", title="Only report", description_md="Say what would be registered; change nothing."
     ),
@@ -51,5 +56,6 @@ with DAG(
             "source_registry": "{{ params.source_registry }}", "target_registry": "{{ params.target_registry }}",
         },
         dry_run="{{ params.dry_run }}",
+        hold="{{ params.hold }}",
         pre_execute=known_params_only,
     )  # fmt: skip

@@ -21,6 +21,7 @@ from airflow_mirror.wire.error_codes import ErrorCode
 from sandbox import Cluster
 from tests.integration.copying import assert_equal, create, wait_until, write
 from tests.integration.plain import Follow, copy
+from tests.unit.schemas.registries import DrivenRegistry, driven
 
 PARTITIONS = 2
 RETENTION_MS = "999999999999"  # 30 years: the records are of 2023
@@ -35,6 +36,14 @@ def two() -> Iterator[tuple[Cluster, Cluster]]:
         yield tuple(  # type: ignore[misc]
             close.enter_context(Cluster(f"night-{n}", authorizer=True, ready_timeout_s=400)) for n in (1, 2)
         )
+
+
+@pytest.fixture
+def registries() -> Iterator[list[DrivenRegistry]]:
+    """The source's, with a schema, and the target's."""
+    with driven() as here, driven() as there:
+        here.register(7, '"string"', "orders-value", 3)
+        yield [here, there]
 
 
 class Night:
@@ -98,11 +107,14 @@ class Night:
 
 
 def test_each_step_of_the_runbook_is_a_command(
-    two: tuple[Cluster, Cluster], topic_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    two: tuple[Cluster, Cluster], registries: list[DrivenRegistry], topic_name: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     old, new = two
     night = Night(old, new, topic_name, tmp_path)
     night.application(old)
+    schemas = [f"--{role}-registry={one.url}" for role, one in zip(("source", "target"), registries, strict=True)]
+    assert main(["move-schemas", *schemas, "--hold", "--yes"]) == 0
     assert copy(*night.flow, log=tmp_path / "copy.log") == 0
 
     with Follow(*night.flow, log=tmp_path / "follow.log") as tail:
@@ -120,7 +132,9 @@ def test_each_step_of_the_runbook_is_a_command(
         revision = held.split()[0:2]
         assert night.applications(old) == {MAY}
         write(old, topic_name, 20, seed=2)  # what is still to be compared behind the fence
-        assert night.ends("cutover", "--yes", *revision) == 0
+        assert [one.modes[""] for one in registries] == ["READWRITE", "READONLY"]
+        assert night.ends("cutover", "--yes", "--release-registry", *schemas, *revision) == 0
+        assert [one.modes[""] for one in registries] == ["READWRITE", "READWRITE"]
         said = capsys.readouterr().out.splitlines()
         assert "cut_over; nobody could write for" in said[0] and said[1] == "the source stays fenced"
         assert said[2] == "compared behind the fence: 20 records in 2 partitions"

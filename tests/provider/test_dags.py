@@ -31,7 +31,7 @@ from airflow.timetables.base import TimeRestriction
 from jinja2 import Environment, StrictUndefined
 from jinja2.nativetypes import NativeEnvironment
 
-from airflow_mirror.example_dags.forms import answer, known_params_only
+from airflow_mirror.example_dags.forms import answer
 from airflow_mirror.example_dags.kafka_migration import dag as migration
 from airflow_mirror.example_dags.kafka_mirrormaker import mirrormaker
 from airflow_mirror.example_dags.kafka_replication import replication
@@ -64,16 +64,22 @@ def test_every_file_parses(bag: Any) -> None:
 
 def test_every_run_begins_with_a_look_at_its_parameters(bag: Any) -> None:
     """Airflow takes any, and drops what no field of the form has: a slip would plan every topic."""
-    first = {dag.dag_id: [task._pre_execute_hook for task in dag.roots] for dag in bag.dags.values()}
-    assert first and {dag_id for dag_id, hooks in first.items() if hooks != [known_params_only]} == set()
+
+    def began(dag: Any, **conf: Any) -> None:
+        (first,) = dag.roots
+        run = SimpleNamespace(conf=conf)
+        first._pre_execute_hook(cast("Any", {"dag": dag, "dag_run": run, "params": {**dag.params.dump(), **conf}}))
+
+    for dag in bag.dags.values():
+        with pytest.raises(AirflowFailException, match="'topcis': no parameter of this DAG"):
+            began(dag, topcis=["orders"])
     dag = bag.dags["kafka_migration"]
-
-    def began(**conf: Any) -> None:
-        known_params_only(cast("Any", {"dag": dag, "dag_run": SimpleNamespace(conf=conf)}))
-
-    began(topics=["orders"], name="m")
+    began(dag, topics=["orders"], name="m")
     with pytest.raises(AirflowFailException, match=r"'topcis': no parameter of this DAG. The nearest known is 'topics'"):
-        began(topcis=["orders"], name="m")
+        began(dag, topcis=["orders"], name="m")
+    began(dag, release_registry=True, source_registry="a", target_registry="b")
+    with pytest.raises(AirflowFailException, match="release_registry needs target_registry"):
+        began(dag, release_registry=True)
 
 
 def test_form_leaves_out_the_groups_that_a_mirror_leaves_out(bag: Any) -> None:

@@ -120,7 +120,7 @@ def test_schemas_move_as_a_task_and_what_differs_is_a_warning(
         planned = MoveSchemasOperator(task_id="t", mirror=named, dry_run="True").execute(context)
         assert planned["done"] == ["register orders-value version 3 as id 7"] and there.wrote == []
         found = MoveSchemasOperator(task_id="t", mirror=named).execute(context)
-        assert there.subjects["orders-value", 3] == 7
+        assert there.subjects["orders-value", 3] == 7 and there.modes[""] == "READWRITE"
         assert found["conflicts"] == ["theirs version 1 is on the target alone"] and not found["dry_run"]
         assert json.loads(Path(found["path"]).read_text())["versions"] == 1
         assert MoveSchemasOperator(task_id="t", mirror=named).execute(context)["done"] == []
@@ -135,7 +135,7 @@ def test_scheduled_dag_moves_between_the_registries_of_its_form(context: dict[st
     task: Any = dag.get_task("move_schemas")
     with driven() as here, driven() as there:
         here.register(7, '"string"', "orders-value", 3)
-        params = {"source_registry": here.url, "target_registry": there.url, "dry_run": False}
+        params = {"source_registry": here.url, "target_registry": there.url, "dry_run": False, "hold": True}
         task.render_template_fields({**context, "params": params})
-        assert task.execute(context)["done"] == ["register orders-value version 3 as id 7"]
-        assert there.subjects["orders-value", 3] == 7
+        assert task.execute(context)["done"][-1] == "register orders-value version 3 as id 7"
+        assert there.subjects["orders-value", 3] == 7 and there.modes[""] == "READONLY"
