@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, ShareConsumer
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
@@ -36,6 +36,22 @@ def two() -> Iterator[tuple[Cluster, Cluster]]:
         yield tuple(  # type: ignore[misc]
             close.enter_context(Cluster(f"night-{n}", authorizer=True, ready_timeout_s=400)) for n in (1, 2)
         )
+
+
+@contextmanager
+def sharing(cluster: Cluster, topic: str) -> Iterator[None]:
+    """Have a member in a share group (KIP-932), which commits no offset."""
+    consumer = ShareConsumer({**cluster.properties("mirror"), "group.id": "sharers"})
+    consumer.subscribe([topic])
+    with ClusterAdmin(ClientConfig(cluster.properties("mirror"), "asked")) as admin:
+
+        def is_in_it() -> bool:
+            consumer.poll(0.5)
+            return any(one.group_id == "sharers" and one.has_members for one in admin.groups(every=True))
+
+        wait_until(is_in_it, "the share group has a member")
+    yield
+    consumer.close()
 
 
 @pytest.fixture
@@ -123,9 +139,11 @@ def test_each_step_of_the_runbook_is_a_command(
         assert compared["records"] == 201 and not compared["spot_check"]["failed"]
         assert night.run("preview", *TRUSTS) == 0
         capsys.readouterr()
-        assert night.run("clients", "--json") == 0
+        with sharing(old, topic_name):
+            assert night.run("clients", "--json") == 0
         inventory = json.loads(capsys.readouterr().out)
         assert [one["group"] for one in inventory["readers"]] == [night.group] and inventory["waiting"] == []
+        assert inventory["untold"].endswith("which topics are read by share groups with members: 'sharers'")
         assert night.ends("cutover") == 0
         *_, unchanged, held = capsys.readouterr().out.splitlines()
         assert unchanged == "nothing was changed; --yes does it"

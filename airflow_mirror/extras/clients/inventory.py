@@ -21,7 +21,7 @@ from airflow_mirror.extras.clients.commits import Commit, Commits
 from airflow_mirror.extras.clients.since import Since, written_since
 from airflow_mirror.extras.drill.clients import check_logins
 from airflow_mirror.extras.readiness.external_state import elsewhere, streams
-from airflow_mirror.extras.readiness.groups import Group, groups
+from airflow_mirror.extras.readiness.groups import SHARE, Group, groups, kind_of
 from airflow_mirror.extras.readiness.look import ask_groups, said, transactional_ids
 from airflow_mirror.extras.readiness.producers import Producer, producers
 from airflow_mirror.extras.readiness.waves import reads_of, waves
@@ -182,11 +182,17 @@ def look(
         mirror=plan.mirror.name, at_ms=at_ms, opened_ms=opened_ms, newcomers=0, unseen=(),
         readers=sorted(readers, key=lambda one: (one.wave or len(ways) + 1, one.group)),
         writers=sorted(writers, key=lambda one: list(one.waves)),  # and whoever wrote last first
-        untold=f"{UNTOLD}; {why}" if why else UNTOLD,
+        untold="; ".join(filter(None, (UNTOLD, why, _untold_of(every)))),
     )  # fmt: skip
     if opened_ms:
         inventory = _with_target(inventory, plan, target, report, to, hidden)
     return replace(inventory, unseen=[*said(to.unknown), *hidden])
+
+
+def _untold_of(groups: Sequence[GroupInfo]) -> str:
+    """Say whose topics nobody tells: share groups commit no offsets, and librdkafka can't describe them."""
+    sharing = [repr(one.group_id) for one in groups if kind_of(one, ()) == SHARE and one.has_members]
+    return f"which topics are read by share groups with members: {some(sharing)}" if sharing else ""
 
 
 def clients_of(plan: Plan, clusters: Clusters) -> Callable[[CutoverReport], dict[str, Any]]:

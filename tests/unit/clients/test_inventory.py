@@ -15,7 +15,7 @@ from airflow_mirror.cutover.report import BACKED_OUT, DONE, CutoverReport, Fence
 from airflow_mirror.errors import ClusterUnreachable, TryAgain
 from airflow_mirror.extras.clients import inventory
 from airflow_mirror.extras.clients.commits import BEFORE, BY, Commits
-from airflow_mirror.extras.clients.inventory import COMMITTED, NOT_YET, READS, WRITES, Inventory, Members
+from airflow_mirror.extras.clients.inventory import COMMITTED, NOT_YET, READS, UNTOLD, WRITES, Inventory, Members
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.wire.errors import ApiNotServed
@@ -34,6 +34,7 @@ class Side:
         self.config, self.wire, self.role = SimpleNamespace(), self, "source"
         self.allowed, self.on_cluster = frozenset({"DESCRIBE", "READ"}), frozenset[str]()
         self.states: dict[str, str] = {}
+        self.share: set[str] = set()
         self.offsets: dict[str, int] = {}
         self.members: dict[str, Members] = {}  # of a group that has more to say than one client
         self.wrote: list[ProducerState] = []
@@ -42,7 +43,11 @@ class Side:
         self.away: set[str] = set()
 
     def groups(self, *, every: bool) -> list[GroupInfo]:
-        return [GroupInfo(name, state, "consumer") for name, state in self.states.items()]
+        return [
+            GroupInfo(name, state, kind, group_type="share" if kind == "share" else "")
+            for name, state in self.states.items()
+            for kind in ["share" if name in self.share else "consumer"]
+        ]
 
     def describe_groups(self, ids: Collection[str]) -> dict[str, GroupInfo]:
         return {name: GroupInfo(name, self.states.get(name, "Dead"), "consumer") for name in ids}
@@ -151,6 +156,16 @@ def test_who_reads_and_writes_stands_by_wave(sides: tuple[Side, Side]) -> None:
     found = inventory.look(plan, old, new, None)  # type: ignore[arg-type]
     assert [(one.group, one.wave) for one in found.readers] == [("a", 1), ("new", 1), ("left", 0)]
     assert [(one.name, one.waves) for one in found.writers] == [("tx", [1])]
+
+
+def test_share_group_with_members_is_named_since_nobody_tells_what_it_reads(sides: tuple[Side, Side]) -> None:
+    """Whether it concerns the mirror is not known: it is said, and nobody is waited for."""
+    old, _ = sides
+    old.states, old.offsets = {"a": "Stable", "sharers": "Stable", "left": "Empty"}, {"a": 7}
+    old.share |= {"sharers", "left"}
+    found = look(sides)
+    assert found.untold == f"{UNTOLD}; which topics are read by share groups with members: 'sharers'"
+    assert [one.group for one in found.readers] == ["a"] and found.unseen == []
 
 
 def test_last_commits_are_told_by_two_looks_where_no_log_tells_and_that_is_said(sides: tuple[Side, Side]) -> None:
