@@ -34,9 +34,10 @@ PATIENCE_S = 600.0
 _GROUPS_EVERY_S = 2.0
 
 
-def first_topics() -> tuple[Topic, ...]:
-    """Return the topics that are there from the start."""
-    short = {"retention_ms": "600000", "segment_ms": "10000"}  # longer than nothing is copied on a busy machine
+def first_topics(minutes: int) -> tuple[Topic, ...]:
+    """Return the topics that are there from the start of a soak of so many minutes."""
+    # Longer than nothing is copied on a busy machine: what retention deletes before that is lost, as it must be.
+    short = {"retention_ms": str(max(10, minutes // 2) * 60_000), "segment_ms": "10000"}
     return (
         Topic(f"{PREFIX}plain", 2), Topic(f"{PREFIX}committed", 2, transactional=True),
         Topic(f"{PREFIX}entries", 1, transactional=True), Topic(SHORT, 1, configs=short),

@@ -86,7 +86,7 @@ class Soak:
             name="replication", source="src", target="dst", topics=[f"{PREFIX}.*"], groups=[f"{PREFIX}.*"],
             topic_interval_s=5, log_start_delay_s=60, replication_factor=3,
         )  # fmt: skip
-        topics = first_topics()
+        topics = first_topics(self._minutes)
         self._watched = [tp for topic in topics for tp in topic.all_partitions()]
         self._observer = Observer(target, self._mirror.name)
         self._life = Life(
