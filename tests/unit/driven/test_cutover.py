@@ -21,14 +21,14 @@ from airflow_mirror.common.policy import DECISIONS, STATE, WISHES
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseWatch
-from airflow_mirror.cutover import heartbeat, report_store, steps
+from airflow_mirror.cutover import heartbeat, platform, report_store, steps
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as run_module
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import LIFTED, OPENED, UP, begin_closing, end_lifting, fence_state
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence
-from airflow_mirror.cutover.platform import PATIENCE_S, Platform
+from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore, reports_of
 from airflow_mirror.cutover.request import Additions, Limits
@@ -124,7 +124,7 @@ class World:
         """The target's ledger, over connections of its own."""
         target = Admin(self.target.config)
         with closing(target.wire):
-            yield Ledger(target, PATIENCE_S)  # type: ignore[arg-type]
+            yield Ledger(target, platform.PATIENCE_S)  # type: ignore[arg-type]
 
     @contextmanager
     def platform(self) -> Iterator[Platform]:
@@ -340,7 +340,7 @@ def test_target_that_takes_no_report_lets_producers_in_again(full: World, monkey
     """From the fence on; nobody waits for it without an end."""
     for module in (report_store, heartbeat):
         monkeypatch.setattr(module, "_PATIENCE_S", 0.2)
-    monkeypatch.setattr(sys.modules[__name__], "PATIENCE_S", 0.3)  # of its decisions
+    monkeypatch.setattr(platform, "PATIENCE_S", 0.3)  # of its decisions
 
     def fall_silent(call: str) -> None:
         if call == "on":
