@@ -18,16 +18,15 @@ from typing import Protocol, TypeVar
 
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
-from airflow_mirror.cutover import heartbeat
+from airflow_mirror.cutover import heartbeat, report_store
 from airflow_mirror.cutover.intent import ACL
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.cutover.report_store import reports_of
 from airflow_mirror.jobs.runner.active import Watch
 from airflow_mirror.jobs.runner.guarding import guarded
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import since_boot_s
 from airflow_mirror.ledger.decisions import Decisions, Ledger
-from airflow_mirror.ledger.records import PLAN, SIGN
+from airflow_mirror.ledger.records import PLAN, REPORT, SIGN
 from airflow_mirror.ledger.state import State, state_of
 from airflow_mirror.plan import ledger_store as plans
 from airflow_mirror.plan.amendment import amended
@@ -95,7 +94,7 @@ class Side:
 
     def reports(self, mirror: str) -> State:
         """Return the reports of a mirror's cutovers."""
-        return reports_of(self.admin, mirror)
+        return self.state(REPORT.below(mirror), patience_s=report_store.PATIENCE_S)
 
     def take_lease(self, mirror: str, *, to_end: bool = False) -> LeaseToken:
         """See :func:`airflow_mirror.copy.writer.lease.take`."""

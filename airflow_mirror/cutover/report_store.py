@@ -30,12 +30,12 @@ from airflow_mirror.ledger.state import State, state_of
 
 _LOG = logging.getLogger("airflow_mirror.cutover")
 # For one writing. An election takes nine seconds; nobody can write to either cluster for longer than this in vain.
-_PATIENCE_S = 30.0
+PATIENCE_S = 30.0
 
 
 def reports_of(target: ClusterAdmin, mirror: str) -> State:
     """Return the reports of a mirror's cutovers on its target."""
-    return state_of(target, REPORT.below(mirror), patience_s=_PATIENCE_S)
+    return state_of(target, REPORT.below(mirror), patience_s=PATIENCE_S)
 
 
 class ReportStore:

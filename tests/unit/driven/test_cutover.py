@@ -338,9 +338,8 @@ def full(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
 
 def test_target_that_takes_no_report_lets_producers_in_again(full: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the fence on; nobody waits for it without an end."""
-    for module in (report_store, heartbeat):
-        monkeypatch.setattr(module, "_PATIENCE_S", 0.2)
-    monkeypatch.setattr(platform, "PATIENCE_S", 0.3)  # of its decisions
+    for module, name in ((report_store, "PATIENCE_S"), (heartbeat, "_PATIENCE_S"), (platform, "PATIENCE_S")):
+        monkeypatch.setattr(module, name, 0.3)
 
     def fall_silent(call: str) -> None:
         if call == "on":
