@@ -56,11 +56,11 @@ def ask_topics(session: AdminSession, names: list[str]) -> Iterator[Reply[str, E
     return _describe(session, session.anywhere(), _TOPIC, names)
 
 
-def broker_configs(session: AdminSession, most: int | None = None) -> dict[int, Entries]:
-    """Return the settings of each broker by its id, or of so many. Needs DESCRIBE_CONFIGS on the cluster."""
+def broker_configs(session: AdminSession) -> dict[int, Entries]:
+    """Return the settings of each broker by its id. Needs DESCRIBE_CONFIGS on the cluster."""
     found = session.each(
         lambda broker: f"read configs of broker {broker!r}",
-        [str(broker) for broker in broker_ids(session)][:most],
+        [str(broker) for broker in broker_ids(session)],
         # Each broker answers only for itself.
         lambda one: _describe(session, session.wire.connection(int(one[0])), _BROKER, one),
         "DescribeConfigs",

@@ -474,6 +474,6 @@ class _Admin:
     def __exit__(self, *_: object) -> None:
         self.wire.close()
 
-    def broker_configs(self, _: int) -> dict[int, Any]:
+    def broker_configs(self) -> dict[int, Any]:
         """The default: a week."""
         return {1: {"transactional.id.expiration.ms": SimpleNamespace(value="604800000")}}

@@ -76,12 +76,10 @@ class MemoryAdmin:
         """See ClusterAdmin."""
         return self._ask("count brokers", lambda: len(self.cluster.brokers))
 
-    def broker_configs(self, most: int | None = None) -> dict[int, dict[str, ConfigEntry]]:
+    def broker_configs(self) -> dict[int, dict[str, ConfigEntry]]:
         """See ClusterAdmin; only whether resources are open by default."""
         entry = ConfigEntry(value=str(self.cluster.rules.open_by_default).lower())
-        return self._ask(
-            "broker configs", lambda: {broker: {OPEN_BY_DEFAULT: entry} for broker in [*self.cluster.brokers][:most]}
-        )
+        return self._ask("broker configs", lambda: {broker: {OPEN_BY_DEFAULT: entry} for broker in self.cluster.brokers})
 
     def usable_bytes(self) -> dict[int, int | None]:
         """See ClusterAdmin; nobody knows."""

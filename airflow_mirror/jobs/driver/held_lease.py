@@ -141,7 +141,7 @@ def _kept(held: HeldLease, reference: str) -> Iterator[None]:
         while not ended.wait(pause_s):
             try:
                 with ClusterAdmin(load(reference, "target")) as target:  # separate: connections belong to one thread
-                    if every_s:
+                    if pause_s:  # also where a broker that is away has not told yet how often
                         lease.renew(target.wire, held.token)
                     every_s = pause_s = every_s or _renew_every_s(target)
             except Fenced as e:
@@ -161,10 +161,13 @@ def _kept(held: HeldLease, reference: str) -> Iterator[None]:
 
 
 def _renew_every_s(target: ClusterAdmin) -> float:
-    """Return how often a lease has to be renewed: three times within what the target's coordinators remember it for."""
+    """Return how often a lease has to be renewed: three times within what the target's coordinators remember it for.
+
+    Each broker has a file of its own, and any of them may be the coordinator tomorrow: the shortest counts.
+    """
     try:
-        known = [one.get("transactional.id.expiration.ms") for one in target.broker_configs(1).values()]
+        told = [one.get("transactional.id.expiration.ms") for one in target.broker_configs().values()]
     except MissingRight:
-        known = []
-    told_s = (int(entry.value) / 3000 for entry in known if entry is not None and entry.value is not None)
-    return min(lease.RENEW_EVERY_S, next(told_s, lease.RENEW_UNKNOWN_S))
+        told = [None]
+    known_s = (lease.RENEW_UNKNOWN_S if e is None or e.value is None else int(e.value) / 3000 for e in told)
+    return min([lease.RENEW_EVERY_S, *known_s])

@@ -78,16 +78,18 @@ def test_what_a_lost_task_copied_is_not_known_and_its_position_is_that_of_before
 
 
 class Admin:
-    """A target that tells when its coordinators forget an id, in ms; None: it does not."""
+    """A target whose brokers tell when they forget an id, in ms, "" where one hides it; None: nobody may read it."""
 
     def __init__(self, expires_ms: str | None, wire: WireCluster) -> None:
         self._expires_ms, self.wire = expires_ms, wire
 
-    def broker_configs(self, most: int) -> Any:
-        assert most == 1
+    def broker_configs(self) -> Any:
         if self._expires_ms is None:
             raise MissingRight("DESCRIBE_CONFIGS", "the cluster", "User:mirror")
-        return {3: {"transactional.id.expiration.ms": SimpleNamespace(value=self._expires_ms)}}
+        each = [
+            {"transactional.id.expiration.ms": SimpleNamespace(value=ms or None)} for ms in self._expires_ms.split(",")
+        ]
+        return dict(enumerate(each, 3))
 
 
 @pytest.fixture
@@ -105,7 +107,10 @@ def remembers(target: WireCluster, monkeypatch: pytest.MonkeyPatch) -> Callable[
 
 @pytest.mark.parametrize(
     ("expires_ms", "every_s"),
-    [("604800000", 600.0), ("1800000", 600.0), ("600000", 200.0), ("6000", 2.0), (None, 60.0)],
+    [
+        *(("604800000", 600.0), ("1800000", 600.0), ("600000", 200.0), ("6000", 2.0), (None, 60.0)),
+        *(("604800000,6000,600000", 2.0), ("604800000,", 60.0), (",6000", 2.0)),  # any broker may be its coordinator
+    ],
 )
 def test_a_lease_is_renewed_three_times_before_its_coordinator_forgets_it(
     target: WireCluster, expires_ms: str | None, every_s: float
@@ -113,7 +118,9 @@ def test_a_lease_is_renewed_three_times_before_its_coordinator_forgets_it(
     assert held_lease._renew_every_s(Admin(expires_ms, target)) == every_s  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("expires_ms", "wait_s"), [("604800000", 0.0), ("6000", HANDOVER_S)])
+@pytest.mark.parametrize(
+    ("expires_ms", "wait_s"), [("604800000", 0.0), ("6000", HANDOVER_S), ("604800000,6000", HANDOVER_S)]
+)
 def test_who_takes_an_unknown_lease_waits_where_one_is_forgotten_soon(
     target: WireCluster, remembers: Callable[[str | None], None], expires_ms: str, wait_s: float
 ) -> None:
@@ -123,6 +130,21 @@ def test_who_takes_an_unknown_lease_waits_where_one_is_forgotten_soon(
     with writer_lease("target", "m") as held:
         assert wait_s <= held.safe_at - asked < wait_s + HANDOVER_S / 2
         held.all_reported()
+
+
+def test_a_lease_is_renewed_while_a_broker_that_is_away_has_not_told_how_often(
+    target: WireCluster, remembers: Callable[[str | None], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_: Admin) -> Any:
+        raise TryAgain("broker 3 does not answer")
+
+    renewed = threading.Event()
+    held = HeldLease(target, "m")
+    monkeypatch.setattr(Admin, "broker_configs", away)
+    monkeypatch.setattr(lease, "CONFIRM_EVERY_S", 0.01)
+    monkeypatch.setattr(lease, "renew", lambda *_: renewed.set())
+    with held_lease._kept(held, "target"):
+        assert renewed.wait(5)
 
 
 @pytest.mark.parametrize("reported", [True, False])
