@@ -7,7 +7,8 @@ that it goes up. What a cutover has handed over stays decided, for good: no task
 year, may write there.
 
 A retirement may be frozen at any line while another one ends the mirror, and somebody makes it anew. So it looks right
-before each effect whether anything was decided about the mirror since it began that it has not decided itself.
+before each effect whether anything was decided about the mirror since it began that it has not decided itself. Its first
+step marks the mirror's last plan: the same plan made again is a decision from there on.
 """
 
 from __future__ import annotations
@@ -89,6 +90,14 @@ class Retirement:
         def permit() -> None:
             as_begun(self.ledger.values())
 
+        def marked(values: Values) -> Values | None:
+            as_begun(values)
+            return ledger_store.retiring(values, self.mirror)
+
+        # Dies behind it: a last plan as any other one, which the next plan replaces, or the next retirement finds marked.
+        lines = ["marked: whoever plans the mirror from now on ends its retirement"]
+        lines = lines if ledger_store.retiring(self.ledger.values(), self.mirror) else []
+        yield Step("plan", lines, lambda: self.ledger.decide(marked))
         owned = self._owned()
         ours = sorted(topic for topic, one in owned.items() if one.opened_by is None)
         nobodys = [f"{topic}: nobody's afterwards; its data stay" for topic in ours]
@@ -124,6 +133,8 @@ class Retirement:
         def found(values: Values) -> dict[str, object]:
             # With the time: a plan that is made anew may be the same plan.
             keys = {key: (values[key], self.ledger.time_ms(key)) for key in self._gone(values, keep)}
+            if ledger_store.is_retiring(values, self.mirror):  # by this one, or another one: nobody has planned since
+                del keys[LAST_PLAN.key(self.mirror)]
             held = ownership.shares(ownership.owners(values)[0])
             mine = {f"topic {t}": one for t, one in held if one.mirror == self.mirror and not one.opened_by}
             return {**keys, **{topic: one for topic, one in mine.items() if not one.released}}

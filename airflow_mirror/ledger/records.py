@@ -34,7 +34,9 @@ SHARED_TOPIC = _decision(
 )
 TRACE = _decision("trace/{topic}", "topic {topic!r}", _TAIL, STAYS, KEPT, newer=WORD)
 ACTIVE = _decision("active/{mirror}", "the tail of {mirror!r}", "a tail that begins; a failover", STEP, REMOVED)
-LAST_PLAN = _decision("plan/{mirror}", "the last plan of {mirror!r}", "who plans", STEP, REMOVED, needs=("hash",))
+LAST_PLAN = _decision(
+    "plan/{mirror}", "the last plan of {mirror!r}", "who plans; who retires", STEP, REMOVED, needs=("hash",)
+)
 LAST_AMENDMENT = _decision(
     "amended/{mirror}/{plan}", "the amendments of plan {plan:.12}", _TAIL, STAYS, FENCED, needs=("hash",)
 )

@@ -44,9 +44,11 @@ def keep(
         def change(values: Values) -> Values | None:
             require_own_name(values, name)
             noted = {"dag": one} if (one := dag or dag_of(values, name)) else {}
-            if last_hash(values, name) == plan_hash and dag_of(values, name) == noted.get("dag"):
+            last = LAST_PLAN.put({"hash": plan_hash, **noted}, name)
+            # The same plan again is no decision, unless a retirement has marked it: that one goes by what was decided.
+            if LAST_PLAN.get(values, name) == last[LAST_PLAN.key(name)]:
                 return None
-            return {**LAST_PLAN.put({"hash": plan_hash, **noted}, name), **also(values)}
+            return {**last, **also(values)}
 
         ledger.decide(change)
         # Whoever retires the mirror may have removed it right before that. From here on it removes none (`jobs.retire`).
@@ -142,6 +144,24 @@ def dag_of(values: Values, mirror: str) -> str | None:
     """
     found = LAST_PLAN.get(values, mirror)
     return None if found is None or not found.get("dag") else str(found["dag"])
+
+
+def is_retiring(values: Values, mirror: str) -> bool:
+    """Return whether a mirror's retirement has begun, and the mirror was not planned since.
+
+    :raises LedgerNewer: a newer version of the package wrote its last plan.
+    """
+    found = LAST_PLAN.get(values, mirror)
+    return found is not None and bool(found.get("retiring"))
+
+
+def retiring(values: Values, mirror: str) -> Values | None:
+    """Return what makes :func:`is_retiring` so: who plans the mirror decides that, also with the same plan.
+
+    None: it is so, or nobody has planned the mirror. :raises LedgerNewer: as there.
+    """
+    found = LAST_PLAN.get(values, mirror)
+    return LAST_PLAN.put({**found, "retiring": True}, mirror) if found and not is_retiring(values, mirror) else None
 
 
 def unknown_mirror(mirror: str, known: Iterable[str]) -> InputError:

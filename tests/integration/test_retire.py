@@ -114,7 +114,7 @@ def test_retiring_lists_first_then_removes_all_but_data(world: World, capsys: py
     assert before["held"] == before["owned"] == before["maps"] == {world.ours, world.opened}
     listed = world.retire(capsys)
     assert [step["step"] for step in listed["steps"]] == [
-        "topics", "writing", "settings", "maps", "groups", "decisions", "state",
+        "plan", "topics", "writing", "settings", "maps", "groups", "decisions", "state",
     ]  # fmt: skip
     assert not listed["done"] and world.seen == before
     assert listed["left"][0].startswith(f"{world.opened}: in production since 2026-11-23")
@@ -131,7 +131,7 @@ def test_retirement_killed_after_any_step_is_finished_later(
 ) -> None:
     """Before each step that has something to do: what was done is not lost, and what is left is still known."""
     steps = Retirement.steps
-    for last in ("topics", "writing", "settings", "maps", "groups", "decisions", "state"):
+    for last in ("plan", "topics", "writing", "settings", "maps", "groups", "decisions", "state"):
 
         def cut(self: Retirement, *given: Any, last: str = last) -> Iterator[Step]:
             for step in steps(self, *given):

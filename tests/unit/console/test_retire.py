@@ -447,15 +447,16 @@ def test_nothing_stays_of_a_fence_that_no_rule_of_can_come_late(target: Target, 
 
 
 class Anew(Target):
-    """A target on which the mirror is retired by somebody else, and made anew, right before an effect."""
+    """A target on which the mirror is retired by somebody else, perhaps, and made anew, right before an effect."""
 
-    before = ""
+    before, ended = "", True
 
     def is_next(self, effect: str) -> None:
         if effect == self.before:
             self.before = ""
             self.ledger.now_ms += 60_000
-            self.ledger.decide(lambda values: dict.fromkeys(values) or None)
+            if self.ended:
+                self.ledger.decide(lambda values: dict.fromkeys(values) or None)
             ledger_store.keep(PLANNED, self.state, self.ledger)  # the same plan
 
     def end_writing(self, mirror: str) -> None:
@@ -475,12 +476,15 @@ class Anew(Target):
         return {n: TopicInfo(n, "x", 1, 1) for n in names if n.startswith("__")}
 
 
+@pytest.mark.parametrize("ended", [True, False])
 @pytest.mark.parametrize("effect", ["topics", "writing", "maps", "groups", "scratch", "decisions", "state"])
 def test_retirement_that_slept_takes_nothing_of_a_mirror_that_was_made_anew(
-    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, effect: str
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, effect: str,
+    ended: bool,
 ) -> None:  # fmt: skip
-    """Another retirement has ended it meanwhile, and it was planned again; as the same plan, even."""
+    """Another retirement has ended it meanwhile, or none has, and it was planned again; as the same plan, even."""
     target.__class__ = Anew
+    target.ended = ended  # type: ignore[attr-defined]
     monkeypatch.setattr(core, "sync_configs", lambda *_, **__: SimpleNamespace(drift=()))
     monkeypatch.setattr(core.Retirement, "_plans", [])
     give_up, write = ownership.give_up, target.state.write

@@ -259,6 +259,13 @@ def test_retirement_that_wakes_when_its_mirror_was_made_anew_takes_nothing_of_it
         assert {outcome.world.target.decided[f"topic/{t}"].get("released") for t in TOPICS} == {None}
 
 
+def test_same_plan_again_ends_a_retirement_that_goes_on() -> None:
+    """Nothing was decided with it, so that the retirement went on, and the plan and the topics were gone."""
+    for effect in ("target: decide topic/orders, topic/payments", "target: write state plan/flow"):
+        outcome = sound(story("remade", ("RT", effect, 1, switch("P"))))
+        assert end_of(outcome, "RT") == "TryAgain" and end_of(outcome, "P") == "planned"
+
+
 def test_plan_that_a_retirement_removes_before_it_is_decided_is_written_again() -> None:
     removed = ("P", "target: decide plan/flow", 1, switch("RT"))
     outcome = sound(story("remade", ("RT", "target: write state plan/flow", 1, switch("P")), removed))
