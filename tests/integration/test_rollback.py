@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, Producer
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
+from airflow_mirror.console.main import main
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.task import CopyWork, copy_ranges
@@ -26,6 +27,7 @@ from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.rollback.arm import arm, cutover_of
 from airflow_mirror.cutover.rollback.foresee import foresee
+from airflow_mirror.cutover.rollback.reverse import reverse_name
 from airflow_mirror.cutover.rollback.run import counted, way_back
 from airflow_mirror.errors import NoWayBack, RollbackRefused
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -127,6 +129,14 @@ class World:
         with WireCluster(ClientConfig(cluster.properties(user), "asked")) as wire:
             return set(wire.write_answers(self.tps).values())
 
+    def retire_reverse(self) -> None:
+        """As a person does who wants no way back any more; the fence stays."""
+        file = self.directory / "old.properties"
+        lines = (f"{key}={value}".replace("\n", "\\n") for key, value in self.old.admin_properties().items())
+        file.write_text("\n".join((*lines, "")))
+        options = ["--target", str(file), "--mirror", reverse_name(self.mirror.name), "--home", str(self.directory)]
+        assert main(["retire", *options, "--yes"]) == 0
+
 
 @pytest.fixture
 def world(two: tuple[Cluster, Cluster], topic_name: str, tmp_path: Path) -> Iterator[World]:
@@ -148,12 +158,21 @@ def test_armed_reverse_mirror_writes_where_no_application_may(world: World) -> N
     assert armed.direction is not None and armed.direction.primary == world.target.cluster_id()
     wait_until(lambda: world.answers(old, "mirror") == {MAY}, "the mirror may write to the old source")
     assert world.answers(old, "alice") == {MAY_NOT} and world.answers(new, "alice") == {MAY}
+    world.retire_reverse()
+    with pytest.raises(NoWayBack, match="was retired since the way back was armed at .* Arm it again"):
+        way_back(world.mirror.name, world.on)
+    armed = arm(world.on, report_of, plan)
+    assert armed.direction is not None and armed.direction.generation == 2
     write(new, topic, 100, seed=4)
     write_transactions(new, topic, seed=5, partitions=PARTITIONS)
     world.copy(armed.plan, world.target, world.source)
     assert_equal(new, old, topic, PARTITIONS)
     again = arm(world.on, report_of, plan)
     assert again.direction == armed.direction, "although the old source has moved on"
+    world.retire_reverse()
+    with pytest.raises(NoWayBack, match=f"was retired .*; {topic}-0 ends at .* on the old source, cut over at"):
+        arm(world.on, report_of, plan)
+    assert world.answers(old, "alice") == {MAY_NOT}
 
 
 @pytest.mark.faults

@@ -113,6 +113,8 @@ def arm(
 ) -> Armed:  # fmt: skip
     """Arm the way back of a finished cutover; see the module. May be repeated: what is armed stays as it is.
 
+    Anew where the reverse mirror was retired before it has copied anything.
+
     :param on: its source, which is to be a target, and its target, which applications write to.
     :param report_of: that cutover. :param plan: its plan.
     :param exclude_topics: that the reverse mirror leaves out. What is armed stays as it is, whatever this says by then.
@@ -136,9 +138,14 @@ def arm(
     require_not_older(decided, direction(noted, reverse_name(name)), name, plan.target_cluster_id)
     if report is None or report.fence is None or report.outcome != DONE:
         raise NoWayBack(name, [f"cutover {run!r} has not finished"])
-    # A call before has decided, and perhaps died behind that: nothing is chosen anew, only completed.
+    before = []
     if decided is not None and (decided.by, decided.attempt) == (BY, run):
-        return _complete(on, report_of, plan, decided, check_only=check_only)
+        # A call before has decided, and perhaps died behind that: nothing is chosen anew, only completed. Its last plan
+        # was decided before the direction; where that is gone by now (and the ledger is not) the mirror was retired.
+        if not noted or ledger_store.last_hash(noted, reverse_name(name)) is not None:
+            return _complete(on, report_of, plan, decided, check_only=check_only)
+        # Chosen anew, behind the checks of the first time: by them nobody has written there since the cut.
+        before = [f"{retired(name, decided)}. It is armed anew only if nothing was copied back"]
     own, plan = own_on(plan, source), _without(plan, exclude_topics)
     if connections is not None:
         plan = replace(plan, mirror=replace(plan.mirror, source=connections[0], target=connections[1]))
@@ -154,7 +161,7 @@ def arm(
         reverse, reasons = reverse_plan(plan, source, target, exclude_topics, probe=not check_only)
     fence = [] if reasons else _swap(on, name, run, own, reasons, check_only=True)
     if reasons or reverse is None:
-        raise NoWayBack(name, reasons)
+        raise NoWayBack(name, before + reasons)
     # Nothing was changed until here, but that in earnest a scratch topic has come and gone.
     if check_only:
         return Armed(plan=reverse, direction=None, fence=fence)
@@ -167,7 +174,7 @@ def arm(
     # write to.
     reasons += _moved(run, report, plan, source, target, None)
     if reasons:
-        raise NoWayBack(name, reasons)
+        raise NoWayBack(name, before + reasons)
     if not all(t.target_exists for t in reverse.topics):
         # Read again: the swap has decided another intent, and a permit goes by all that is decided.
         fence_decided = fence_state(here.values(), name)
@@ -206,6 +213,11 @@ def armed(mirror: str, values: Values) -> Direction | None:
     """Return what was decided when a mirror's way back was armed, from the target's ledger; None: it was not."""
     found = direction(values, mirror)
     return found if found is not None and found.by == BY else None
+
+
+def retired(mirror: str, decided: Direction) -> str:
+    """Return that the mirror which copied back is over, for people, while its way back is still decided."""
+    return f"mirror {reverse_name(mirror)!r}, which copied back, was retired since the way back was armed at {decided.at}"
 
 
 def require_not_older(here: Direction | None, there: Direction | None, mirror: str, target: str) -> None:

@@ -26,13 +26,13 @@ from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import ALONE, Additions, Clusters, CutoverRequest
-from airflow_mirror.cutover.rollback.arm import armed
+from airflow_mirror.cutover.rollback.arm import armed, retired
 from airflow_mirror.cutover.rollback.divergence import Divergence, divergence
 from airflow_mirror.cutover.rollback.fence_copy import copy_fence
 from airflow_mirror.cutover.rollback.reverse import reverse_name
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.cutover.signing import Signer
-from airflow_mirror.errors import NoWayBack, RollbackRefused
+from airflow_mirror.errors import NoWayBack, PlanNotKept, RollbackRefused
 from airflow_mirror.jobs.runner.active import ended
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Values
@@ -69,14 +69,18 @@ class WayBack:
 def way_back(mirror: str, on: Platform, accepted: Collection[str] = ()) -> WayBack:
     """Return a mirror's way back.
 
-    :param on: its source and its target. :param accepted: as in :class:`WayBack`. :raises NoWayBack: none was armed.
+    :param on: its source and its target. :param accepted: as in :class:`WayBack`.
+    :raises NoWayBack: none was armed, or the mirror that copied back was retired.
     """
     # What a person calls a rollback, of whichever process, starts from this record alone; what is armed anew since is
     # another.
     decided = armed(mirror, on.target.ledger.values())
     if decided is None:
         raise NoWayBack(mirror, ["none was armed"])
-    plan = on.source.plan(reverse_name(mirror), decided.plan)
+    try:
+        plan = on.source.plan(reverse_name(mirror), decided.plan)
+    except PlanNotKept:
+        raise NoWayBack(mirror, [f"{retired(mirror, decided)}. Arm it again (airflow-mirror arm-reverse)"]) from None
     report_of = ReportStore(on.target.reports(mirror), mirror, decided.attempt, None)
     return WayBack(mirror=mirror, plan=plan, decided=decided, report_of=report_of, accepted=accepted)
 

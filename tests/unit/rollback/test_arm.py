@@ -18,6 +18,7 @@ from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.rollback import arm as arming
 from airflow_mirror.cutover.rollback.arm import armed, cutover_of, require_not_older
 from airflow_mirror.cutover.rollback.reverse import reverse_name, reverse_of
+from airflow_mirror.cutover.rollback.run import way_back
 from airflow_mirror.cutover.rollback.topic_divergence import TopicDivergence
 from airflow_mirror.errors import (
     InputError,
@@ -356,6 +357,85 @@ def test_mirror_that_was_retired_and_cut_over_again_has_a_way_back(world: World)
     world.new.ledger.decide(lambda _: {"direction/flow": None})
     again = world.arm().direction
     assert again is not None and (again.by, again.generation) == ("cutover", 2)
+
+
+def retire_reverse(world: World) -> None:
+    """As `airflow-mirror retire` of the mirror that copies back: its topics are nobody's, and no plan of it is kept."""
+    old, name = world.old, "flow-reverse"
+    owned = ownership.owned_topics(old.ledger)
+    topics = {f"topic/{topic}" for topic, one in owned.items() if one.mirror == name}
+    old.ledger.decide(lambda values: {k: None for k in values if k in topics or k.split("/")[1:2] == [name]} or None)
+    old.state.write({key: None for key in old.state.read() if key.startswith(f"plan/{name}/")})
+
+
+def test_way_back_whose_mirror_was_retired_is_armed_anew_where_nothing_was_copied_back(world: World) -> None:
+    """Its plan was gone, and the error said that one has to be made first."""
+    first = world.arm().direction
+    retire_reverse(world)
+    before = world.changes.left
+    with pytest.raises(NoWayBack, match="mirror 'flow-reverse', which copied back, was retired .* Arm it again"):
+        way_back("flow", world.on)
+    assert world.arm(check_only=True).direction is None and world.changes.left == before
+    again = world.arm()
+    assert first is not None and again.direction is not None
+    assert again.direction == replace(first, generation=2, at=again.direction.at)
+    assert way_back("flow", world.on).plan == again.plan == REVERSE and len(world.built) == 3
+    assert ledger_store.last_hash(world.old.ledger.values(), "flow-reverse") == REVERSE.hash
+    assert direction(world.old.ledger.values(), "flow-reverse") == replace(again.direction, by="armed")
+    assert ownership.owned_topics(world.old.ledger)["orders"].mirror == "flow-reverse"
+    assert not may_write(world.old.acls, "User:shop", "orders")
+    assert world.arm().direction == again.direction
+
+
+def test_way_back_whose_mirror_was_retired_is_refused_where_something_was_copied_back(world: World) -> None:
+    """Whether that is the same as on the target nobody has looked since it is nobody's."""
+    world.arm()
+    world.old.wire.end = world.new.wire.end = 60
+    assert world.arm().direction is not None, "although the old source has moved on"
+    retire_reverse(world)
+    before, rules = world.changes.left, set(world.old.acls)
+    with pytest.raises(
+        NoWayBack, match="'flow-reverse', which copied back, was retired .* orders-0 ends at 60 on the old"
+    ):
+        world.arm()
+    assert (world.changes.left, world.old.acls) == (before, rules)
+
+
+def test_killed_before_any_change_the_next_call_arms_a_retired_way_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(100):
+        one = World(monkeypatch)
+        one.arm()
+        retire_reverse(one)
+        one.changes.left = number
+        try:
+            one.arm()
+        except Died:
+            one.changes.left = 10**6
+            one.arm()
+            assert way_back("flow", one.on).plan == REVERSE, number
+            assert ownership.owned_topics(one.old.ledger)["orders"].mirror == "flow-reverse", number
+        else:
+            assert number > 3
+            return
+
+
+def test_retirement_of_a_way_back_that_died_before_its_last_step_is_no_plan(world: World) -> None:
+    """What is left of its plans, the next retirement removes: who completed by one had a mirror without a last plan."""
+    world.arm()
+    kept = world.old.state.read()
+    retire_reverse(world)
+    world.old.state.write({key: value for key, value in kept.items() if key.startswith("plan/")})
+    assert world.arm().direction is not None
+    assert ledger_store.last_hash(world.old.ledger.values(), "flow-reverse") == REVERSE.hash
+
+
+def test_ledger_of_the_old_source_that_is_lost_is_no_retirement(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.arm()
+    monkeypatch.setattr(world.old.ledger, "peek", dict)
+    monkeypatch.setattr(world.old.ledger, "values", lambda: raise_(LedgerMissing()))
+    with pytest.raises(LedgerMissing):
+        world.arm()
+    assert len(world.built) == 1, "nothing is planned anew"
 
 
 def test_old_source_knows_the_generation_without_the_target(world: World) -> None:
