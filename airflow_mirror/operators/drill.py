@@ -53,6 +53,7 @@ __all__ = [
 ]  # fmt: skip
 
 _CANARIES = "canaries.json"
+_CLEAR_AGAIN = "An earlier try of this run has created it: clear the run again when its clean-up has deleted it."
 
 
 def drill_topic(mirror: Mirror) -> str:
@@ -194,13 +195,17 @@ class OpenDrillOperator(_DrillOperator):
             # A drill may be the first thing that is done on a target. Its note alone would look like what a lost ledger
             # leaves, and nothing would be begun there any more.
             Ledger(target).begin()
-            begin(self, context, target, mirror.name, report_dir(mirror, context["ti"].run_id).name)
+            run = begin(self, context, target, mirror.name)
             drills, prefix = drills_of(target, mirror.name), str(self.prefix)
             for line in clean_up_earlier(drills, clusters, source_id, time.time(), prefix):
                 self.log.warning("left by an earlier drill: %s", line)
+            # A tail of the try before may still copy it: the teardowns, which run behind this error, stop that first.
+            before = drills.of(run)
+            is_ours = before is not None and topic in before.topics
+            remedy = _CLEAR_AGAIN if is_ours else "Choose another prefix."
             for admin in (source, target):
                 if topic in admin.topics([topic]):
-                    raise InvalidField("topics", topic, f"exists on the {admin.role} already", "Choose another prefix.")
+                    raise InvalidField("topics", topic, f"exists on the {admin.role} already", remedy)
             # Before it is created: whatever ends this task, the clean-up knows that the topic is the drill's.
             with self.kept(mirror, context) as drill:
                 if drill.missed is not None:  # the run was cleared after its clean-up

@@ -12,29 +12,36 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_mirror.hooks.outcomes import task_outcome
+from airflow_mirror.jobs.runner.directory import job_name
 from airflow_mirror.operators.base import mirror_from
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
 
     from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.ledger.decisions import Decisions
 
 _KEY = "drill"
 
 
 def name_of(task: BaseOperator, context: Context) -> str:
-    """Return the name of the drill that this task or one upstream has begun in this DAG run; "": none has."""
-    upstream = task.get_flat_relatives(upstream=True) if task.has_dag() else []  # type: ignore[no-untyped-call]
-    tasks = [task, *upstream]
+    """Return the name of the drill that a task of this chain has begun in this DAG run; "": none has.
+
+    Also one downstream, in an earlier try of the run: its XCom stays until it is run again.
+    """
+    ways = (True, False) if task.has_dag() else ()  # type: ignore[no-untyped-call]
+    related = (t for way in ways for t in task.get_flat_relatives(upstream=way))
+    tasks = [task, *related]
     opened = [t.task_id for t in tasks if getattr(t, "opens_drill", False)]
     pulled = (context["ti"].xcom_pull(task_ids=task_id, key=_KEY) for task_id in sorted(opened))
     return next((one for one in pulled if isinstance(one, str)), "")
 
 
-def begin(task: BaseOperator, context: Context, target: ClusterAdmin, mirror: str, run: str) -> None:
-    """Begin a drill, or go on with that of a task upstream. The target has a ledger.
+def begin(task: BaseOperator, context: Context, target: ClusterAdmin, mirror: str) -> str:
+    """Begin a drill, or go on with that of a task upstream; return the name of its run. The target has a ledger.
 
-    :raises AirflowSkipException: another one's runs.
+    Errors as :func:`stand_back`.
     """
     from airflow_mirror.extras.drill import turn
     from airflow_mirror.ledger.decisions import Ledger
@@ -46,21 +53,34 @@ def begin(task: BaseOperator, context: Context, target: ClusterAdmin, mirror: st
     if store is not None:
         store.set(_KEY, name)
     context["ti"].xcom_push(key=_KEY, value=name)  # before the decision: whatever ends this task, the clean-up knows it
-    if found := turn.begin(Ledger(target), mirror, run, name, time.time()):
-        raise AirflowSkipException(found)
+    ledger, run = Ledger(target), job_name(context["ti"].run_id)
+    if found := turn.begin(ledger, mirror, run, name, time.time()):
+        raise _standing_back(found, context, ledger, mirror)
+    return run
 
 
 def stand_back(task: BaseOperator, context: Context, target: ClusterAdmin, mirror: str) -> None:
     """Return unless another one's drill runs: its tail, its topics and what is kept of it are not this task's.
 
-    :raises AirflowSkipException: it does.
+    :raises AirflowSkipException: it does. :raises InputError: it may be this run's own, which was cleared.
     """
     from airflow_mirror.extras.drill import turn
     from airflow_mirror.ledger.decisions import Ledger
 
     ledger = Ledger(target)
     if found := turn.another(ledger, ledger.peek(), mirror, name_of(task, context), time.time()):
-        raise AirflowSkipException(found)
+        raise _standing_back(found, context, ledger, mirror)
+
+
+def _standing_back(found: str, context: Context, ledger: Decisions, mirror: str) -> Exception:
+    """Return how a task ends where another drill runs. A person has cleared it, and must not be told by a green run."""
+    from airflow_mirror.extras.drill import turn
+
+    # What tells two Airflows apart is gone with what Airflow has kept of the try before. An earlier try may still be
+    # alive, so nobody takes its turn over by the run's name: a person says that nothing of it runs.
+    cleared = getattr(context.get("dag_run"), "clear_number", 0)
+    error = turn.unrecognised(ledger.values(), mirror, job_name(context["ti"].run_id)) if cleared else None
+    return error or AirflowSkipException(found)
 
 
 def end(task: BaseOperator, context: Context, target: ClusterAdmin, mirror: str) -> None:
@@ -78,5 +98,5 @@ def own_drill_only(context: Context) -> None:
 
     task: Any = context["task"]
     mirror = mirror_from(task.mirror)
-    with MirrorKafkaHook(mirror.target, "target").admin() as target:
+    with task_outcome(), MirrorKafkaHook(mirror.target, "target").admin() as target:
         stand_back(task, context, target, mirror.name)

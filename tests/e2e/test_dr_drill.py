@@ -89,3 +89,20 @@ def test_drill_that_is_marked_as_failed_cleans_up_and_stays_red(
     assert drill["missed"][0].startswith("nothing was measured") and drill["topics"] == []
     assert leftovers(world[0]) + leftovers(world[1]) == []
     assert LocalRunner(airflow.mirror_home / "dr-drill").running() == []
+
+
+def test_drill_that_is_cleared_whole_cleans_up_and_drills_once_it_is_cleared_again(
+    airflow: AirflowStandalone, world: tuple[Cluster, Cluster]
+) -> None:
+    """While its tail runs and canaries are written: the turn is its own."""
+    run = airflow.trigger(DAG, {**ENDS, "seconds": 20, "rpo_objective_s": 600, "rto_objective_s": 900})
+    airflow.wait_for_task(DAG, run, "lose_source", ("running",), timeout_s=900)
+    whole = {"dry_run": False, "dag_run_id": run, "only_failed": False, "reset_dag_runs": True}
+    airflow.api("POST", f"dags/{DAG}/clearTaskInstances", whole)
+    assert airflow.wait(DAG, run, timeout_s=900) == "failed"
+    said = airflow.log(DAG, run, "open_drill", 2)
+    assert "exists on the source already" in said and "clear the run again when its clean-up has deleted it" in said
+    assert leftovers(world[0]) + leftovers(world[1]) == []
+    airflow.api("POST", f"dags/{DAG}/clearTaskInstances", whole)
+    assert airflow.wait(DAG, run, timeout_s=1200) == "success", explain(airflow, run, DAG)
+    assert leftovers(world[0]) + leftovers(world[1]) == []

@@ -8,10 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, chain
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from airflow_mirror.operators.drill import CleanUpDrillOperator, OpenDrillOperator
+from airflow_mirror.extras.drill import turn
+from airflow_mirror.extras.drill.groups import Outlook
+from airflow_mirror.extras.drill.store import Drills
+from airflow_mirror.operators.drill import CleanUpDrillOperator, OpenDrillOperator, RehearseGroupsOperator
 from airflow_mirror.operators.drill_turn import own_drill_only
 from airflow_mirror.operators.mirror import StopMirrorOperator
 from tests.provider.conftest import FakeStore, FakeTI
@@ -32,57 +35,107 @@ class OfRun(FakeTI):
         return self.xcoms.get(key) if task_ids == "open" else None
 
 
-@pytest.mark.usefixtures("connections", "home")
-@pytest.mark.parametrize("run", ["scheduled__1", "manual__2"])
-def test_drill_stands_back_from_another_airflows_and_touches_nothing_of_it(
-    mirror: dict[str, Any], state: MemoryState, ledger: MemoryLedger, run: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """With the same schedule both have one run, one topic and one tail: its teardowns stopped and deleted the other's."""
-    cleaned: list[str] = []
-    monkeypatch.setattr(
-        "airflow_mirror.extras.drill.clean_up.clean_up", lambda _clusters, topic, _group: (cleaned.append(topic), [])[1]
-    )
-    ledger.now_ms = int(time.time() * 1000)
-    there: dict[str, Any] = {}
-    side = SimpleNamespace(
-        role="source", cluster_id=lambda: "A", topics=lambda names: {n: there[n] for n in names if n in there},
-        broker_count=lambda: 1, create_topics=lambda specs: there.update({one.name: one for one in specs}),
-    )  # fmt: skip
-    monkeypatch.setattr("airflow_mirror.hooks.kafka.admins_of", lambda _: nullcontext((side, side)))
-    with DAG("drill", schedule=None) as dag:
-        drills = {**mirror, "topics": ["drill-1"]}
-        opened = OpenDrillOperator(task_id="open", mirror=drills)
-        stop = StopMirrorOperator(task_id="stop", mirror=drills, pre_execute=own_drill_only)
-        opened >> stop >> CleanUpDrillOperator(task_id="clean", mirror=drills)
-    one, other = dict[str, Any](), dict[str, Any]()
+class Drill:
+    """A DAG of a drill on clusters without brokers, as several Airflows have it."""
 
-    def run_of(xcoms: dict[str, Any], task_id: str, store: FakeStore | None = None) -> None:
-        task: Any = dag.get_task(task_id)
-        ti = OfRun(xcoms, "scheduled__1" if xcoms is one else run)
-        context: Any = {"ti": ti, "task": task, "task_state_store": store}
+    def __init__(self, mirror: dict[str, Any], ledger: MemoryLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cleaned: list[str] = []
+        self.there: dict[str, Any] = {}
+        monkeypatch.setattr(
+            "airflow_mirror.extras.drill.clean_up.clean_up",
+            lambda _clusters, topic, _group: (self.cleaned.append(topic), [])[1],
+        )
+        ledger.now_ms = int(time.time() * 1000)
+        side = SimpleNamespace(
+            role="source", cluster_id=lambda: "A", broker_count=lambda: 1,
+            topics=lambda names: {n: self.there[n] for n in names if n in self.there},
+            create_topics=lambda specs: self.there.update({one.name: one for one in specs}),
+        )  # fmt: skip
+        monkeypatch.setattr("airflow_mirror.hooks.kafka.admins_of", lambda _: nullcontext((side, side)))
+        outlook = Outlook(mirror="other", at_ms=7, groups=(), left_behind=())
+        monkeypatch.setattr("airflow_mirror.extras.drill.groups.look", lambda *_: outlook)
+        with DAG("drill", schedule=None) as self.dag:
+            drills = {**mirror, "topics": ["drill-1"]}
+            chain(
+                RehearseGroupsOperator(task_id="groups", mirror=drills, groups_of="other"),
+                OpenDrillOperator(task_id="open", mirror=drills),
+                StopMirrorOperator(task_id="stop", mirror=drills, pre_execute=own_drill_only),
+                CleanUpDrillOperator(task_id="clean", mirror=drills),
+            )
+
+    def run(
+        self, task_id: str, xcoms: dict[str, Any], run: str = "scheduled__1", store: FakeStore | None = None,
+        cleared: int = 0,
+    ) -> None:  # fmt: skip
+        """Run a task, of the Airflow that has these XComs. :param cleared: how often its run was."""
+        task: Any = self.dag.get_task(task_id)
+        dag_run = SimpleNamespace(clear_number=cleared)
+        context: Any = {"ti": OfRun(xcoms, run), "task": task, "task_state_store": store, "dag_run": dag_run}
         if task_id == "stop":
             own_drill_only(context)
         else:
             task.execute(context)
 
-    store = FakeStore()
-    run_of(one, "open", store)
+
+@pytest.fixture
+def drill(mirror: dict[str, Any], ledger: MemoryLedger, monkeypatch: pytest.MonkeyPatch) -> Drill:
+    return Drill(mirror, ledger, monkeypatch)
+
+
+@pytest.mark.usefixtures("connections", "home")
+@pytest.mark.parametrize("run", ["scheduled__1", "manual__2"])
+def test_drill_stands_back_from_another_airflows_and_touches_nothing_of_it(
+    drill: Drill, state: MemoryState, ledger: MemoryLedger, run: str
+) -> None:
+    """With the same schedule both have one run, one topic and one tail: its teardowns stopped and deleted the other's."""
+    one, other, store = dict[str, Any](), dict[str, Any](), FakeStore()
+    drill.run("open", one, store=store)
     before = state.read()
-    for task_id in ("open", "stop", "clean"):
+    for task_id in ("groups", "open", "stop", "clean"):
         with pytest.raises(
             AirflowSkipException, match="drill scheduled.*1 of mirror 'm' runs since .*is another Airflow's"
         ):
-            run_of(other, task_id)
-    assert state.read() == before and cleaned == [] and list(there) == ["drill-1"]
+            drill.run(task_id, other, run)
+    assert state.read() == before and drill.cleaned == [] and list(drill.there) == ["drill-1"]
     one.clear()  # as each try begins
-    with pytest.raises(AirflowFailException, match="exists on the source already"):
-        run_of(one, "open", store)
-    run_of(one, "stop")
+    with pytest.raises(
+        AirflowFailException, match="exists on the source already(.|\n)*clear the run again when its clean"
+    ):
+        drill.run("open", one, store=store)
+    drill.run("stop", one)
     with pytest.raises(AirflowFailException, match="nothing was measured"):
-        run_of(one, "clean")
-    assert cleaned == ["drill-1"] and "drilling/m" not in ledger.values()
-    there.clear()
-    run_of(other, "open")
+        drill.run("clean", one)
+    assert drill.cleaned == ["drill-1"] and "drilling/m" not in ledger.values()
+    drill.there.clear()
+    drill.run("open", other, run)
     with pytest.raises(AirflowSkipException):
-        run_of(one, "stop")
+        drill.run("stop", one)
+
+
+@pytest.mark.usefixtures("connections", "home", "state")
+def test_drill_that_is_cleared_whole_knows_its_turn_before_it_is_opened_again(drill: Drill) -> None:
+    """Its first task skipped, and so did all behind it: it stood back from itself."""
+    one = dict[str, Any]()
+    drill.run("groups", one)
+    drill.run("open", one)
+    drill.run("groups", one, cleared=1)
+
+
+@pytest.mark.usefixtures("connections", "home")
+def test_cleared_drill_that_can_not_tell_its_turn_from_another_airflows_says_what_to_type(
+    drill: Drill, state: MemoryState, ledger: MemoryLedger
+) -> None:
+    """Airflow had cleared what the task stored (`clear_on_success`): it skipped, and was green, for a day."""
+    drill.run("open", {})
+    before, lost = state.read(), dict[str, Any]()
+    for task_id in ("groups", "open", "stop", "clean"):
+        with pytest.raises(
+            AirflowFailException, match="an earlier try of this run.*, or by another(.|\n)*--clean-up sched"
+        ):
+            drill.run(task_id, lost, cleared=1)
+    assert state.read() == before and drill.cleaned == []
+    with pytest.raises(AirflowSkipException):
+        drill.run("open", {}, "manual__2", cleared=1)
+    turn.end(ledger, "m", next(iter(Drills(state, "m").all())).run)  # as `drills --clean-up` does
+    drill.there.clear()
+    drill.run("open", lost, cleared=1)

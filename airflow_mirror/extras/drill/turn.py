@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_mirror.errors import InputError
 from airflow_mirror.extras.drill.clean_up import DEAD_AFTER_S
 from airflow_mirror.ledger.records import DRILLING
 from airflow_mirror.wording import minute
@@ -31,6 +32,22 @@ def another(ledger: Decisions, values: Values, mirror: str, owner: str, now_s: f
         "stands back. "
         f"If nothing of it runs any more, 'airflow-mirror drills --clean-up {there['run']}' ends it; a day after it "
         "began it counts as dead"
+    )
+
+
+def unrecognised(values: Values, mirror: str, run: str) -> InputError | None:
+    """Return the error for a run that was cleared, and does not know whether the drill that runs is its own.
+
+    :param values: what is decided. :param run: its own. None: it is another run's.
+    """
+    there = DRILLING.get(values, mirror)
+    if there is None or there["run"] != run:
+        return None
+    return InputError(
+        f"drill {run} of mirror {mirror!r} has not ended",
+        "it was begun by an earlier try of this run, of which Airflow has kept nothing, or by another Airflow with the "
+        "same schedule. Nothing was touched",
+        f"If nothing of it runs any more, type 'airflow-mirror drills --clean-up {run}', and clear this run again.",
     )
 
 
