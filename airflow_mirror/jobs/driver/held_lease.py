@@ -145,7 +145,7 @@ def _kept(held: HeldLease, reference: str) -> Iterator[None]:
                         lease.renew(target.wire, held.token)
                     every_s = pause_s = every_s or _renew_every_s(target)
             except Fenced as e:
-                pause_s = every_s
+                pause_s = every_s or lease.CONFIRM_EVERY_S
                 log.info("lease not renewed: %s", e)  # just withdrawn, or taken over: the tasks notice that
             except Exception as e:  # any error: without this thread the coordinator forgets the lease after a week
                 pause_s = min(lease.RENEW_AGAIN_S, every_s or lease.CONFIRM_EVERY_S)

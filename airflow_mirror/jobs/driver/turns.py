@@ -257,8 +257,9 @@ class Tail:
             self.deposed = str(final[0].error)
             raise TryAgain(self.deposed)
         # If not final, the next turn opens the partition again, at its target's log end offset of that time.
-        for words, error in {str(e.error): e for e in errors}.items():
-            log.log(logging.ERROR if error.final and not error.lease_lost else logging.WARNING, "%s", words)
+        # A lost lease is said below alone: asked to stop by then, this tail has mostly heard already who has it.
+        for words, error in {str(e.error): e for e in errors if not e.lease_lost}.items():
+            log.log(logging.ERROR if error.final else logging.WARNING, "%s", words)
         if final:
             kind = NeedsHuman if any(r.final for r in final) else TryAgain
             self.failed = kind("\n".join(dict.fromkeys(str(r.error) for r in final)))

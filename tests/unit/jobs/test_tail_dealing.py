@@ -90,10 +90,12 @@ def test_a_lease_that_the_driver_withdrew_itself_is_no_failure(tail: Tail) -> No
     assert outcome(tail) is None
 
 
-def test_lease_taken_by_another_job_fails_a_stopping_tail(tail: Tail) -> None:
+def test_lease_taken_by_another_job_fails_a_stopping_tail(tail: Tail, caplog: pytest.LogCaptureFixture) -> None:
+    """Its end says so. Mostly it stops because it has heard of the other job: a warning would be a second cause."""
     tail.stopping.set()
     with pytest.raises(NeedsHuman, match="lease lost"):
         ended(tail, error="lease lost", final=True, lease_lost=True)
+    assert not caplog.records
 
 
 def test_lease_taken_by_another_job_deposes_a_running_tail(tail: Tail) -> None:
