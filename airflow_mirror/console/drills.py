@@ -15,7 +15,7 @@ from airflow_mirror.errors import InputError
 from airflow_mirror.extras.drill.clean_up import PREFIX, clean_up_drill, left_behind
 from airflow_mirror.extras.drill.page import render
 from airflow_mirror.extras.drill.store import Drill, Drills, drills_of
-from airflow_mirror.extras.drill.turn import end
+from airflow_mirror.extras.drill.turn import end, is_of
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import DRILL
@@ -58,12 +58,18 @@ def _run(arguments: argparse.Namespace) -> None:
     with target_of(arguments) as target:
         its = drills_of(target, name)
         drills = its.all()
+        run, ledger = arguments.clean_up, Ledger(target)
+        # Whoever dies between its turn and its first note has created nothing: that note comes before each topic.
+        if run is not None and its.of(run) is None and is_of(ledger.peek(), name, run):
+            end(ledger, name, run)
+            print(f"{run} has left nothing")
+            return
         if not drills:
             known = ", ".join(sorted(DRILL.under(state_of(target, DRILL.below(), keys_only=True).read()))) or "none"
             raise InputError(f"--mirror {name}: the target knows of no drill of it. It knows drills of: {known}.")
-        if arguments.clean_up is not None:
+        if run is not None:
             _clean_up(its, arguments)
-            end(Ledger(target), name, arguments.clean_up)
+            end(ledger, name, run)
             return
     if arguments.html == "-":
         sys.stdout.write(render(drills[-1], drills))

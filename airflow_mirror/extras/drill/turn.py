@@ -35,13 +35,18 @@ def another(ledger: Decisions, values: Values, mirror: str, owner: str, now_s: f
     )
 
 
+def is_of(values: Values, mirror: str, run: str) -> bool:
+    """Return whether the drill that runs is a run's, of whichever Airflow. Errors as :func:`another`."""
+    there = DRILLING.get(values, mirror)
+    return there is not None and there["run"] == run
+
+
 def unrecognised(values: Values, mirror: str, run: str) -> InputError | None:
     """Return the error for a run that was cleared, and does not know whether the drill that runs is its own.
 
     :param values: what is decided. :param run: its own. None: it is another run's.
     """
-    there = DRILLING.get(values, mirror)
-    if there is None or there["run"] != run:
+    if not is_of(values, mirror, run):
         return None
     return InputError(
         f"drill {run} of mirror {mirror!r} has not ended",

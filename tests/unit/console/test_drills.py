@@ -97,11 +97,25 @@ def test_what_a_drill_left_is_deleted_once_on_both_sides(
     assert [one.topics for one in Drills(state, "dr-drill").all()] == [[], []]
 
 
+@pytest.mark.usefixtures("state")
+def test_drill_that_died_behind_its_turn_is_ended_without_a_source(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has noted nothing, so it has created nothing; its turn would hold the next drill off for a day."""
+    ledger = MemoryLedger()
+    assert turn.begin(ledger, "dr-drill", "tuesday", "another Airflow", 1000.0) == ""
+    monkeypatch.setattr(command, "Ledger", lambda _: ledger)
+    assert clean_up("wednesday", "--source", "src") == 2 and ledger.values(), "that name has no turn"
+    assert clean_up("tuesday") == 0 and not ledger.values()
+    assert capsys.readouterr().out == "tuesday has left nothing\n"
+
+
 def test_what_another_source_has_is_not_looked_for_on_this_one(
     state: MemoryState, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It would be taken for deleted, and forgotten."""
     Drills(state, "dr-drill").save(Drill(run="friday", at_ms=9, topics=["there"], source_id="one"))
+    monkeypatch.setattr(command, "Ledger", lambda _: MemoryLedger())
     monkeypatch.setattr(command, "config_of", lambda name, role: f"{role} {name}")
     monkeypatch.setattr(command, "ClusterAdmin", lambda _: nullcontext(SimpleNamespace(cluster_id=lambda: "two")))
     assert [clean_up("friday", "--source", "src"), clean_up("friday"), clean_up("nobody")] == [2, 2, 2]
