@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from airflow_mirror.errors import MissingRight, TryAgain
+from airflow_mirror.errors import InputError, MissingRight, TryAgain
 from airflow_mirror.ledger.topic import TopicLog
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Check
@@ -55,7 +55,7 @@ class Appender:
         :param check: called before each try, see :meth:`Connection.send`. What it raises leaves the batch as after
             :class:`TryAgain`.
         :raises TryAgain: nobody knows whether the broker has it. No other batch may be settled before this one.
-        :raises InputError: refused for good.
+        :raises InputError: refused for good, and not to be sent again.
         """
         backoff, cause = Backoff(self._patience_s), "no broker answered"
         while True:
@@ -87,6 +87,10 @@ class Appender:
                 self._producer, cause = None, str(e)
             except TryAgain as e:
                 cause = str(e)
+            except InputError:
+                # A try before may have appended it, and lost its answer.
+                self.forget()
+                raise
             # The batch may be there, or come later: under this id and sequence, so who calls keeps it and settles it
             # before any other one (`state`).
             if backoff.expired:

@@ -33,7 +33,7 @@ class TraceLog:
     def __init__(self, target: ClusterAdmin, topic: str, replicas: int | None = None) -> None:
         self.topic, self._target, self._replicas = topic, target, replicas
         self._log = TopicLog(target.wire, topic)
-        self._appender = self._new_appender()
+        self._appender = Appender(self._log, self._target.wire, self.create, _PATIENCE_S)
         self._sent: list[Record] = []  # once or more; a broker may have it
         self._newest: dict[bytes, bytes] = {}
         self._read = ReadOn()
@@ -74,7 +74,8 @@ class TraceLog:
                 self._sent = some
                 self._settle(check)
         except (LeaseLost, LeaseUnconfirmed):
-            self._sent, self._appender = [], self._new_appender()
+            self._sent = []
+            self._appender.forget()
             raise
         except InputError:  # refused for good: what comes later must not wait for it
             self._sent = []
@@ -89,9 +90,6 @@ class TraceLog:
 
         self._appender.settle(Batch(encode, len(sent), f"{len(sent)} record(s)"), check)
         self._sent = []
-
-    def _new_appender(self) -> Appender:
-        return Appender(self._log, self._target.wire, self.create, _PATIENCE_S)
 
 
 def _fitting(rows: Sequence[Record]) -> Iterator[list[Record]]:

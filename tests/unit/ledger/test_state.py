@@ -165,6 +165,20 @@ def test_refused_value_does_not_hold_up_later_ones(
     assert keys(cluster) == ["b"]
 
 
+def test_value_refused_behind_a_lost_answer_is_not_taken_for_the_next_one(
+    cluster: DrivenCluster, wire: WireCluster
+) -> None:
+    """Under the sequence of what was refused the broker would take it for that, and say that it has it."""
+    state = state_on(cluster, wire)
+    state.write({"zero": b"1"})
+    cluster.script.on("Produce", Fault.lost_answer())
+    cluster.script.on("Produce", Fault.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    with pytest.raises(MissingRight):
+        state.write({"a": b"1"})
+    state.write({"b": b"1"})
+    assert keys(cluster) == ["zero", "a", "b"]
+
+
 def test_large_values_are_written_in_several_batches(cluster: DrivenCluster, wire: WireCluster) -> None:
     text = bytes(range(256)) * (3 * MOST_BYTES // 256)
     state = state_on(cluster, wire)
