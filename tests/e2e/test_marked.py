@@ -67,7 +67,7 @@ def test_run_that_is_marked_as_failed_between_two_tasks_stays_red(
     slots(0)  # what runs goes on, and nothing begins
     try:
         wait_for(lambda: airflow.task_states(DAG, run)["plan"] == "success", timeout_s=600)
-        wait_for(lambda: airflow.task_states(DAG, run)["create_topics"] == "scheduled", timeout_s=600)
+        wait_for(lambda: airflow.task_states(DAG, run)["is_copy_wanted"] == "scheduled", timeout_s=600)
         airflow.api("PATCH", f"dags/{DAG}/dagRuns/{run}", {"state": "failed"})
     finally:
         slots(128)
