@@ -210,6 +210,11 @@ class Attempt:
         # request behind a freeze asks again.
         return recently(ours, self.on.clock.monotonic)
 
+    def is_up(self, up: FenceState) -> None:
+        """Note that its fence is decided to be up, or may be: from here on its report has a place on the target."""
+        self.up, self.report.id = up, self.me
+        self.kept.begin_anew()
+
     def save(self) -> None:
         """Write the report; on the target only once a fence of this attempt was decided.
 

@@ -109,7 +109,7 @@ def lift_leftover_fence(
     # one.
     raised = Raised.of(on, mirror, there, fence, kept.of(there.id))
     done = (
-        _undone(raised, listened=known.listened) if there.stands
+        _undone(raised, kept, listened=known.listened) if there.stands
         else _closed(raised, known.ended, include_retained=include_retained, unfinished_too=known.unfinished_too)
     )  # fmt: skip
     if not done:
@@ -130,7 +130,7 @@ def lift_leftover_fence(
     return lines
 
 
-def _undone(raised: Raised, *, listened: bool) -> bool:
+def _undone(raised: Raised, kept: ReportStore, *, listened: bool) -> bool:
     # Asked, not believed: a living owner would find its fence gone behind its own proof. Who says that it has listened
     # (a guard) has done so for as long.
     if not listened:
@@ -138,6 +138,8 @@ def _undone(raised: Raised, *, listened: bool) -> bool:
     # A lifter's name for each call: two calls of one process are told apart as two processes are. Dies behind it:
     # `lifting`, which the next call takes over, once it has listened as well.
     if raised.begin(raised.on.new_id()):
+        # Read again behind the decision: its owner may have lived until then, and set groups since we read.
+        raised.report = kept.of(raised.state.id)
         raised.undo()
         return True
     # It was faster than our silence: nothing was touched, and only its own retry may go on.

@@ -77,10 +77,16 @@ class ReportStore:
         return self.on_disk() if report is None else report
 
     def of(self, attempt: str) -> CutoverReport | None:
-        """Return the report if it is that of an attempt, by its id; None if that one has left none."""
-        found = self.load()
-        # By the attempt's id: positions in another attempt's report would be set on its word.
-        return found if found is not None and found.id == attempt else None
+        """Return the last report of an attempt, by its id; None if that one has left none. Errors as :meth:`load`."""
+        # By the attempt's id: positions in another attempt's report would be set on its word. And not the newest of
+        # all: one that was thought dead, and thaws, may have written behind it.
+        found = _newest(self._look(), *self._run, attempt)
+        on_disk = self.on_disk() if found is None else None
+        return on_disk if on_disk is not None and on_disk.id == attempt else found
+
+    def begin_anew(self) -> None:
+        """Number above whatever is there by now: while this attempt waited, another one may have been up, and gone."""
+        self._keys = None
 
     def on_disk(self) -> CutoverReport | None:
         """Return the report as it was last written on this host."""
@@ -140,7 +146,7 @@ class ReportStore:
         # Both are to be removed next time, whatever becomes of this writing.
         old, self._keys = self._keys, self._keys | dict.fromkeys(pieces)
         # In this order: the new pieces, then the removal of the old ones. Killed in between: the one before is whole
-        # still, or the new one is, and readers take the newest that is (`_newest_text`).
+        # still, or the new one is, and readers take the newest that is (`_texts`).
         self._state.write({**pieces, **old})
         self._keys, self.is_written = dict.fromkeys(pieces), True
         # The file last: it is a copy for people, and its host may be lost.
@@ -176,29 +182,28 @@ def newest_reports(values: Mapping[str, bytes], mirror: str) -> Iterator[Cutover
 
 def text_in(values: Mapping[str, bytes], mirror: str, run: str) -> str | None:
     """Return the last report of a run as JSON, to the letter; None if there is none."""
-    found = _newest_text(values, mirror, run)
-    return None if found is None else found[1]
+    return next((text for _, text in _texts(values, mirror, run)), None)
 
 
 def _number(name: str) -> int:
     return int(name.partition("-")[0])
 
 
-def _newest(values: Mapping[str, bytes], mirror: str, run: str) -> CutoverReport | None:
-    """Return the last report that is there as a whole.
+def _newest(values: Mapping[str, bytes], mirror: str, run: str, attempt: str = "") -> CutoverReport | None:
+    """Return the last report that is there as a whole, of an attempt if one is named.
 
     :raises InputError: it is none.
     """
-    found = _newest_text(values, mirror, run)
-    return None if found is None else CutoverReport.from_json(found[1], f"{found[0]} in the target's ledger")
+    texts = _texts(values, mirror, run)
+    reports = (CutoverReport.from_json(text, f"{key} in the target's ledger") for key, text in texts)
+    return next((one for one in reports if attempt in ("", one.id)), None)
 
 
-def _newest_text(values: Mapping[str, bytes], mirror: str, run: str) -> tuple[str, str] | None:
-    """Return key and text of the last report that is there as a whole."""
+def _texts(values: Mapping[str, bytes], mirror: str, run: str) -> Iterator[tuple[str, str]]:
+    """Yield key and text of each report that is there as a whole, the last one first."""
     numbers = sorted(REPORT.under(values, mirror, run), key=_number)
     for number in reversed(numbers):  # of the same number, the one that came later
         text = REPORT.text(values, mirror, run, number)
         # Not whole: its writer died amid it, and what it would have announced was not done.
         if text is not None:
-            return REPORT.key(mirror, run, number), text
-    return None
+            yield REPORT.key(mirror, run, number), text

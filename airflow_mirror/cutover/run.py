@@ -244,7 +244,7 @@ def recover(run: Attempt) -> CutoverReport | None:
         return earlier
     # An attempt that died between its decision and its report: it has set no position, and has at most a name and
     # rules.
-    report = None if earlier is None or earlier.id != fence_decided.id else earlier
+    report = run.kept.of(fence_decided.id)
     # Where the target was opened, and nowhere else: a report that says so of a fence that is up is not a cutover's.
     if report is not None and report.outcome == reports.DONE and not fence_decided.stands:
         run.up = fence_decided
@@ -267,6 +267,9 @@ def recover(run: Attempt) -> CutoverReport | None:
         if raised.state.phase == CLOSING:
             raise CutoverTakenOver(run.kept.run)  # a person gives the opening up
         return recover(run)  # while we listened it was opened, or a guard has lifted it: our own one listens as long
+    # Behind the decision, and not what was read before: its owner may have lived until then. From here on its permits
+    # refuse, and it says what it will do before it does it.
+    report = raised.report = run.kept.of(raised.state.id)
     if report is not None:
         report.error = report.error or f"the process was ended in state {report.state}"
     # Dies amid it: `lifting` with our name. Our guard, or the next try, does all of it again.
@@ -277,7 +280,7 @@ def recover(run: Attempt) -> CutoverReport | None:
     # A new attempt would write its own report over what says which groups are still wrong.
     if not done:
         raise NotUndone(run.kept.where, raised.failures)
-    return earlier
+    return report or earlier
 
 
 def _finish(run: Attempt) -> None:

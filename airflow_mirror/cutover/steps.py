@@ -85,7 +85,6 @@ def raise_fence(run: Attempt) -> dict[str, Any]:
     # Described before anything is there: what is found now is the site's own, and stays when the fence is lifted.
     intent = described(run)
     run.intent = replace(intent, pending=isinstance(run.fence, AclFence))
-    run.report.id = run.me
     run.report.fence = FenceRecord(
         kind=run.fence.kind,
         name=run.request.fence,
@@ -110,14 +109,14 @@ def raise_fence(run: Attempt) -> dict[str, Any]:
     except Undecided:
         # So that backing out asks what is decided. Nothing is raised yet: dies here, and `up` is applied all the same,
         # then a guard, the tail's or the next run's, lifts what is not there.
-        run.up = up  # it may have been decided
+        run.is_up(up)  # it may have been decided
         raise
-    run.up = up
+    run.is_up(up)
     # Dies in here, or before it: `up` without a rule, and a name at most. Who lifts it takes the name away, and no rule:
     # those that are there by then are another mirror's, whatever target's ledger has decided that.
     Raised.by(run).claim(run.others, run.permit)
     if run.intent != intent:
-        run.up, run.intent = decision.change_intent(run.life, run.mirror.name, run.up, intent.value()), intent
+        run.up, run.intent = decision.change_intent(run.life, run.mirror.name, up, intent.value()), intent
         run.report.fence.intent = as_recorded(intent)
     # Behind the decision, and before the first rule. For people, and for `lift-fence --home` should the target be lost
     # with this host's process: without it nobody would know what to lift.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,31 @@ def test_two_processes_of_one_run_do_not_mix_their_pieces(monkeypatch: pytest.Mo
         kept.save(a_report(text))
         found = elsewhere(state).load()
         assert found is not None and found.error == text
+
+
+def test_report_of_an_attempt_is_found_behind_those_of_one_that_thawed() -> None:
+    """Whoever undoes the newer attempt needs what that one has set, not what was written last."""
+    state = MemoryState()
+    old, new = elsewhere(state), elsewhere(state)
+    old.save(replace(a_report("old"), id="a"))
+    new.begin_anew()
+    new.save(replace(a_report("new"), id="b"))
+    for _ in range(3):
+        old.save(replace(a_report("thawed"), id="a"))
+    assert [found and found.error for found in map(elsewhere(state).of, "abc")] == ["thawed", "new", None]
+
+
+def test_attempt_that_waited_for_another_one_numbers_above_it() -> None:
+    """It has looked before the other one was up: below that one's numbers, its own would count as older."""
+    state = MemoryState()
+    waits, other = elsewhere(state), elsewhere(state)
+    assert waits.load() is None
+    for _ in range(3):
+        other.save(a_report("other"))
+    waits.begin_anew()
+    waits.save(a_report("mine"))
+    found = elsewhere(state).load()
+    assert found is not None and found.error == "mine"
 
 
 def test_full_disk_is_no_reason_to_stop(

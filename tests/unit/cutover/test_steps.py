@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.cutover import other_fences, steps
+from airflow_mirror.cutover import decision, other_fences, steps
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import (
@@ -246,6 +246,36 @@ def test_groups_that_nobody_answers_for_are_restored_by_who_goes_on(tmp_path: Pa
     again = Recorder(tmp_path)
     assert lifts(tmp_path, again, known=Assurance(listened=True))
     assert again.calls == ["lift", "restore"] and fence_state(ledger_of(tmp_path).values(), "flow").phase == LIFTED  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("by", ["its retry", "a lifter"])
+def test_groups_that_the_owner_set_until_its_lifting_was_decided_are_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """It was frozen when its report was read, went on, and died; until the decision its permits let it set groups."""
+    walked = Recorder(tmp_path, "open_target")
+    run = a_run(tmp_path, walked)
+    with pytest.MonkeyPatch.context() as killed, suppress(RuntimeError):
+        killed.setattr(steps, "back_out", lambda *_: None)
+        walk(run, walked.steps())
+    moved, run.report.groups = run.report.groups, []
+    assert moved
+    run.save()
+    begin_lifting = decision.begin_lifting
+
+    def goes_on(*given: Any) -> Any:
+        run.report.groups = moved
+        run.save()
+        return begin_lifting(*given)
+
+    monkeypatch.setattr(decision, "begin_lifting", goes_on)
+    if by == "a lifter":
+        fence = Recorder(tmp_path)
+        assert lifts(tmp_path, fence, known=Assurance(listened=True))
+        calls = fence.calls
+    else:
+        _, calls = next_process(tmp_path)
+    assert calls == ["lift", "restore"]
 
 
 def test_fence_that_cannot_be_lifted_is_the_error(tmp_path: Path) -> None:
