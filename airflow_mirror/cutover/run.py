@@ -137,7 +137,7 @@ def _run(run: Attempt) -> CutoverReport:
         # The process before may have died between its end and the lifting of a fence that is not kept.
         _finish(run)
         reverify(run)
-        return earlier
+        return run.report
     if earlier is not None:
         run.report.attempt = earlier.attempt + 1
         run.report.earlier = [*earlier.earlier, _remembered(earlier)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -355,6 +356,28 @@ def test_fence_that_is_decided_to_be_lifted_is_not_up_whatever_the_report_says(f
     finished.fence = CallableFence(lambda: None, lambda: None)
     reverify(finished)
     assert finished.report.steps[-1].evidence["fence_is_up"] is False
+
+
+def test_fence_that_is_lifted_while_it_is_looked_again_stays_lifted_in_the_report(finished: Attempt) -> None:
+    """``lift-fence --include-retained`` has written that by then."""
+    finished.save()
+    offsets = finished.target.groups_offsets
+
+    def lifted_meanwhile(*given: Any) -> Any:
+        theirs = kept_in(dir_of(finished))
+        report = theirs.load()
+        assert report is not None and report.fence is not None
+        report.fence.lifted, report.fence.kept = 2.0, False
+        theirs.save(report)
+        return offsets(*given)
+
+    finished.target.offsets = {"billing": at(77)}  # type: ignore[attr-defined]
+    finished.target.groups_offsets = lifted_meanwhile  # type: ignore[method-assign]
+    finished.fence = CallableFence(lambda: None, lambda: None, lambda: False)
+    reverify(finished)
+    left = kept_in(dir_of(finished)).load()
+    assert left is not None and left.fence is not None and left.steps[-1].name == "verify_again"
+    assert (left.fence.kept, left.fence.lifted) == (False, 2.0)
 
 
 @pytest.mark.parametrize(("offset", "said"), [(39, "has 39"), (None, "has nothing")])
