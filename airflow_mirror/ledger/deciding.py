@@ -96,6 +96,7 @@ class _Seen(Mapping[str, Any]):
         return self._fold.values.get(key, default)
 
     def __getitem__(self, key: str) -> Any:
+        # Not noted: `items` comes here for each key. Who rests a decision on one looks it up by `get`, or sets it.
         return self._fold.values[key]
 
     def __iter__(self) -> Iterator[str]:

@@ -187,6 +187,7 @@ class Ledger:
         return self._fold.time_ms(key)
 
     def _read(self, topic: TopicInfo) -> Values:
+        # Record by record: what fails half-way keeps what was applied, and the next call reads on behind it.
         deciding.catch_up(DecisionLog(self._target.wire), self._fold)
         return self._of(topic)
 
@@ -235,6 +236,8 @@ class Ledger:
         """
         topic = self._there()
         entries = self._entries()
+        # As they are now. Who changes one behind this look is found by the next decision; records that were deleted by
+        # then show in the log, which no longer begins at 0 (`DecisionLog.read`).
         wrong = [
             f"{key}={entries[key].value} instead of {value}"
             for key, value in SETTINGS.items()

@@ -35,6 +35,7 @@ def export(target: ClusterAdmin) -> dict[str, Any]:
         "v": _VERSION,
         "exported_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "cluster_id": target.cluster_id(),
+        # Read behind that look. What is decided in between is in it as well: a log is whole at each of its ends.
         "records": [None if value is None else base64.b64encode(value).decode() for value in _records(target)],
     }
 
@@ -100,6 +101,8 @@ def _checked(exported: Mapping[str, Any]) -> list[bytes | None]:
         if exported["v"] != _VERSION:
             raise ValueError(f"version {exported['v']}")
         records = [None if text is None else base64.b64decode(text, validate=True) for text in exported["records"]]
+        # As each reader will fold it: an export that lacks a decision which a later one names is refused here, before
+        # there is a topic.
         for offset, value in enumerate(records):
             fold.apply(offset, value)
     except (KeyError, TypeError, ValueError, LedgerLost) as e:

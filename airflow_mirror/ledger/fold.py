@@ -78,6 +78,7 @@ def decode(value: bytes | None) -> Decision | None:
         until_ms = envelope.get("until_ms")
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
+    # Nothing in it is believed: whoever may write there may append anything, and all readers must take it for the same.
     texts = isinstance(claim, str) and claim and isinstance(seen, str)
     maps = isinstance(expects, dict) and isinstance(sets, dict) and sets and sets.keys() <= expects.keys()
     if not texts or not maps or not all(map(_is_count, expects.values())) or not (offset == -1 or _is_count(offset)):

@@ -29,6 +29,8 @@ class DecisionLog:
         # Without a producer id: a second copy of a record has the same claim, and only the first one of a claim counts
         # (`fold`). A process that dies between its bytes and the answer has decided, or has not: who comes next reads
         # which.
+        # By the topic's name. In one that was created again meanwhile the record names a decision which is not there, and
+        # nobody who reads it goes on (`Fold.apply`).
         answer = self._log.append(records.encode([Record(0, now_ms, None, value, [])], codec.ZSTD, -1, -1, -1))
         # Some errors come behind the append (too few replicas in sync): so an error is no refusal. It counts as no
         # answer, and the writer finds out by reading.

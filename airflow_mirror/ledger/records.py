@@ -33,13 +33,18 @@ SHARED_TOPIC = _decision(
     "topic/{topic}", "topic {topic!r}", "the mirrors that share it", STAYS, STEP_OF, version=2, needs=("sharers",)
 )
 TRACE = _decision("trace/{topic}", "topic {topic!r}", _TAIL, STAYS, KEPT, newer=WORD)
+# A tail that begins replaces it. An opening of the target pins it: with a tail decided behind its look it is refused.
 ACTIVE = _decision("active/{mirror}", "the tail of {mirror!r}", "a tail that begins; a failover", STEP, REMOVED)
+# These two name what was written to the state before. Who dies in between leaves pieces that no decision names, and the
+# plan or amendment of before stays the last one.
 LAST_PLAN = _decision(
     "plan/{mirror}", "the last plan of {mirror!r}", "who plans; who retires", STEP, REMOVED, needs=("hash",)
 )
 LAST_AMENDMENT = _decision(
     "amended/{mirror}/{plan}", "the amendments of plan {plan:.12}", _TAIL, STAYS, FENCED, needs=("hash",)
 )
+# Decided before the first rule is created, and once more before the first one goes: whoever comes behind a death knows
+# all rules that there may be.
 FENCE = _decision("fence/{mirror}", "the fence of {mirror!r}", "a cutover; who lifts its fence", STAYS, FENCED)
 DIRECTION = _decision("direction/{mirror}", "the direction of {mirror!r}", "a failover; a way back", STAYS, REMOVED)
 DRILLING = _decision(
@@ -61,14 +66,19 @@ STOP = _spaced("job/{mirror}/{job}/stop", "a job", "who asks it to stop", STAYS,
 BULK = _spaced("job/{mirror}/{job}/bulk", "a bulk copy of {mirror!r}", _JOB, STAYS, REMOVED)
 MEMBER = _spaced("job/{mirror}/{job}/member", "a process that shares {mirror!r}", _JOB, STAYS, REMOVED)
 LOOK = _dense("job/{mirror}/look", "a look", "who listens: can anybody write?", STAYS, REMOVED, newer=WORD)
+# What a job says last has a key of its own, and counts for more: a progress that was on its way, and comes behind it,
+# brings no ended job back.
 RUN_NOW = _any("run/{mirror}/{job}/now", "job {job} of {mirror!r}", _JOB, STAYS, REMOVED, needs=("state",))
 RUN_LAST = _any(
     "run/{mirror}/{job}/last", "job {job} of {mirror!r}", _JOB, STAYS, REMOVED, needs=("state",), in_pieces=True
 )
+# Written before the first byte is copied by it: who dies behind that, and is run again, finds the same window.
 WINDOW = _spaced(
     "window/{mirror}/{window}", "window {window}", "the job that copies it", STAYS, REMOVED, needs=("partitions",),
     in_pieces=True,
 )  # fmt: skip
+# It says what to copy, and permits nothing: each task confirms the lease that it names. A tail that was replaced, and
+# thaws, deals under one that is lost.
 SHARE = _spaced(
     "share/{mirror}/{tail}/to/{member}/{number}", "a share of {mirror!r}", "the tail that its key names", STAYS, REMOVED,
     needs=_SHARE, in_pieces=True, packed=True,
@@ -83,6 +93,7 @@ CUT = _spaced(
     "failover/{mirror}/{attempt}/cut", "where a copy was cut", "the failover, before it is decided", STAYS, REMOVED,
     needs=("at", "cut", "lost"), in_pieces=True,
 )  # fmt: skip
+# A step that is not noted may have been done all the same, by one that died in between: each can be done again.
 DONE = _spaced(
     "failover/{mirror}/{attempt}/done", "what a failover has done", "who completes the failover", STAYS, REMOVED,
     needs=("steps",), dumps=partial(spaced, default=str),
@@ -100,19 +111,25 @@ CONFIGS = _dense(
     "configs/{mirror}/{topic}", "the settings of topic {topic!r}", _TAIL, PASSES, REMOVED, needs=("at", "configs"),
     dumps=partial(dense, sort_keys=True),
 )  # fmt: skip
+# Written before the positions that it names are committed: who dies in between has noted some that may stand nowhere, and
+# the next pass settles that.
 GROUP = _dense(
     "groups/{mirror}/{group:path}", "a group", _TAIL, IN_PART, REMOVED, newer=LEFT,
     dumps=partial(dense, ensure_ascii=False),
 )  # fmt: skip
+# Written before records are deleted by it: who dies in between deletes them in its next pass, by what was seen.
 START = _dense("starts/{mirror}/{topic}/{number}", "a log start", _TAIL, PASSES, REMOVED, newer=LEFT)
 LOOKED = _dense("ends/{mirror}/look", "the source's ends", _TAIL, STAYS, REMOVED, newer=LEFT)
 ENDS = _dense("ends/{mirror}/{bucket}", "the source's ends", _TAIL, STAYS, REMOVED, newer=LEFT)
+# Written behind the comparison. What a death has kept from being noted is compared again.
 PROOF = _dense(
     "proof/{mirror}/{topic}", "the proof of {topic!r}", "who compares", PASSES, REMOVED, newer=LEFT,
     needs=("identity", "levels"),
 )  # fmt: skip
 DRILL = _spaced("drill/{mirror}/{run}", "drill {run!r}", "the run's tasks, one by one", STAYS, REMOVED, newer=WORD)
 # For people, and for where groups go back to. What is lifted, and whether, says `fence/...` alone: it is decided.
+# Each writing has keys of its own, and removes those of the one before behind its own: killed in between, the newest that
+# is whole is read.
 REPORT = _dense("report/{mirror}/{run}/{number}", "a cutover's run", _JOB, STAYS, FENCED, in_pieces=True)
 
 # --- wishes -----------------------------------------------------------------------------------------------------------

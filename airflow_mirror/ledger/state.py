@@ -88,6 +88,8 @@ class _Both:
 
     def write(self, values: Mapping[str, bytes | None], permit: Permit = unfenced) -> None:
         """See :class:`State`."""
+        # Who dies, or fails, between the two has set what is in the state alone. Of the wishes nothing waits in memory by
+        # then: who calls has to do all of it again.
         for log, wishes in ((self._state, False), (self._wishes, True)):
             if some := {key: value for key, value in values.items() if key.startswith(_WISH) is wishes}:
                 log.write(some, permit)
@@ -158,6 +160,7 @@ class StateLog:
 
         def asked() -> None:
             nonlocal refused
+            # Before the question: whatever it raises, also a TryAgain, is told from a broker's that way.
             refused = True
             permit()
             refused = False

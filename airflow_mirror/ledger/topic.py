@@ -72,6 +72,7 @@ def spec(
 ) -> NewTopicSpec:
     """Return a topic of the ledger as it must at least be; see :func:`create`."""
     replicas = replicas or replicas_on(target)
+    # Of three replicas two have what is acknowledged (acks=all), and one that is down keeps nobody from deciding.
     configs = {"min.insync.replicas": "2" if replicas > 2 else "1", **settings}
     return NewTopicSpec(topic, partitions, replicas, configs)
 
@@ -118,7 +119,8 @@ class TopicLog:
             return None
         if answer.error in _FINAL:
             raise self.refused("append to", answer.error, "Write", answer.message)
-        # Another broker leads by now, and this one has appended nothing: the caller hears that, and tries again.
+        # Another broker leads by now. This one may have appended it right before that, and the next one may lack it: to
+        # callers an answer with an error says no more than none.
         if answer.error in MOVED:
             with suppress(TryAgain):  # the next request asks again
                 self._target.refresh([self.topic])
@@ -137,6 +139,7 @@ class TopicLog:
         # equal. So a reader that takes the last one can't tell, and need not.
         batch, backoff = batch_of(values), Backoff(patience_s)
         while True:
+            # As in `appending`: behind each pause, and once more right before the bytes.
             check()
             answer = self.append(batch, check)
             if answer is not None and answer.error == ErrorCode.NONE:
@@ -165,6 +168,8 @@ class TopicLog:
         :raises BrokerError: with code OFFSET_OUT_OF_RANGE: the log ends before ``start``, or begins behind it.
         :raises MissingRight: no READ on the topic.
         """
+        # The high watermark of this moment: what lies above it may be lost in an election, and what comes behind it is
+        # the next call's.
         end = self.end() if end is None else end
         batches = read_batches(self._target, self._tp, start, end, isolation=READ_UNCOMMITTED, max_bytes=max_bytes)
         try:
@@ -180,6 +185,7 @@ class TopicLog:
 
         :raises UnknownTopic: there is no topic.
         """
+        # Asked for anew: a cached one may be the id of a topic that was deleted since.
         self._target.refresh([self.topic])
         return self._target.topic_id(self.topic)
 
