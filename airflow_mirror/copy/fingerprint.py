@@ -41,6 +41,7 @@ def decoded(raw: RawBatch, tp: TopicPartition, side: str) -> list[Record]:
 
     :raises CorruptBatch: it was damaged since, so nothing can be compared with it.
     """
+    # Before it is compared: bytes that have rotted would look like another writer's, whose remedy is to delete the topic.
     corrupt = tiers.damage(raw, raw.first_offset)
     if corrupt is None:
         try:

@@ -160,6 +160,8 @@ def _said(driver: ssl.SSLSocket) -> bool:
 
 def basis_of(p: PartitionCopy) -> tuple[Any, ...]:
     """Return all that a row is made of. Many partitions rest: this takes half as long as to make their rows."""
+    # Read beside the loop, which changes them: one may be older than the next. The next second corrects a row, and what
+    # counts is the task's result.
     counts = p.delays.batches, *vars(p.counters).values()
     return p.state, p.error, p.position, p.committed, p.fetch_offset, p.available_end, p.held, *counts
 

@@ -70,6 +70,7 @@ class PartitionResult:
     @classmethod
     def of(cls, p: PartitionCopy, seconds: float) -> PartitionResult:
         """Summarise a partition's copy by a task that took ``seconds``."""
+        # Behind the loop's end, and in its thread: nothing of it changes any more.
         return cls(
             topic=p.range.source_topic,
             target_topic=p.range.target_topic,
@@ -102,6 +103,8 @@ def without_copy(ranges: Sequence[CopyRange], error: MirrorError) -> list[Partit
 
 def unheard(ranges: Sequence[CopyRange], why: str) -> list[PartitionResult]:
     """Return the results of a task that has told none."""
+    # Nobody knows whether it still writes. So before these ranges are dealt out again its lease is withdrawn, and the
+    # longest time is over for which it could go on without (`held_lease`).
     return without_copy(ranges, TaskUnheard([str(one.source) for one in ranges], why))
 
 

@@ -82,7 +82,8 @@ class Send(NamedTuple):
         """
         if self.raw is not None and self.raw.header is not None:
             # In place, in the response's own buffer. The header as it was fetched is kept beside it: offsets, counts
-            # and codec are asked of that one, whatever the bytes say by now.
+            # and codec are asked of that one, whatever the bytes say by now. And once: behind a failure the bytes are
+            # fetched again (`PartitionCopy.forget`), and signed with what that opening has found.
             wire_batch.resign(self.raw.view, self.raw.header, producer_id, epoch, sequence, transactional)
             return self.raw.view
         batch = self._encoded(self.codec, producer_id, epoch, sequence, transactional)
@@ -242,7 +243,8 @@ def _fitting(records: list[Packed], size: int, codec: int, *, dense: bool) -> It
 def has_linked_blocks(raw: RawBatch, header: BatchHeader) -> bool:
     """True for LZ4 that no Kafka broker can read (UNKNOWN_SERVER_ERROR), although other brokers store and serve it."""
     at = wire_batch.HEADER_SIZE + 4  # after the frame's magic number
-    # The flag of independent blocks, bit 5 of the frame's first descriptor byte (LZ4 frame format).
+    # The flag of independent blocks, bit 5 of the frame's first descriptor byte (LZ4 frame format). Without it the Java
+    # client and brokers refuse the frame (Lz4BlockInputStream).
     return header.codec == wire_codec.LZ4 and len(raw.view) > at and not raw.view[at] & 0x20
 
 

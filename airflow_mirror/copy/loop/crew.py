@@ -55,6 +55,7 @@ class Crew:
 
         :raises TryAgain: the copy has ended.
         """
+        # Read without a lock: an effect that has begun right before it was set is waited for, by `close`.
         if self._closing:
             raise TryAgain("the copy ends")
 
@@ -103,6 +104,8 @@ class Dialler:
 
     def dial(self, connect: Connect, then: Callable[[Connection | MirrorError], None]) -> None:
         """Connect in a thread; the loop then calls ``then`` with the error or with a connection, which it owns."""
+        # Waited for by nobody: a copy that ends would hang on a machine that is gone. A connection that comes later is
+        # closed (`_dial`).
         threading.Thread(target=self._dial, args=(connect, then), name="dial", daemon=True).start()
 
     def close(self) -> None:

@@ -107,6 +107,8 @@ class Fetched:
         if self.fetch_offset <= start and not broken:
             return
         size = len(fetched.records)
+        # Counted before it is queued: who drops it from there gives it back, also behind a failure
+        # (`PartitionCopy.forget`).
         buffer.take()
         self.queued_bytes += size
         last = self._responses[-1] if self._responses else None
@@ -124,6 +126,7 @@ class Fetched:
         return not self.range.is_mapped
 
     def _peek(self) -> Send | Corrupt | None:
+        # The same step each time, until it is acknowledged or thrown away with the rest: to look again changes nothing.
         while self._next is None and self._responses:
             first = self._responses[0]
             if first.steps is None:
@@ -134,6 +137,7 @@ class Fetched:
         return self._next
 
     def _drop_response(self) -> None:
+        # Out of the queue first: a failure may empty it in the middle of a step, and nothing may be given back twice.
         first = self._responses.popleft()
         self.queued_bytes -= first.size
         for buffer in first.buffers:

@@ -140,6 +140,7 @@ class Lines:
             else:  # the old session is still valid for a while
                 log.warning("no new session in place of one that ends soon: %s", found)
                 lane.connection.put_off(_DIAL_AGAIN_S)
+        # Nobody else would ever close it: a socket with a login on it would stay for as long as the process.
         elif lane.abandoned:
             found.close()
         elif lane.connection is not None:
@@ -149,4 +150,5 @@ class Lines:
 
     def _take_up(self, lane: Lane, connection: Connection) -> None:
         lane.connection = connection
+        # By the loop's thread, to which the mailbox has brought it: a selector has one user.
         self._selector.register(connection, selectors.EVENT_READ, lane)

@@ -122,6 +122,7 @@ class CopyLoop:
 
     def gauges(self) -> dict[str, Any]:
         """Return what is so at this moment, for whoever reports from another thread: fetched bytes, and quotas in ms."""
+        # By the reporter's thread, without a lock: numbers of two turns, perhaps, by which nothing is decided.
         throttled = {side: throttle.ms for side, throttle in self._throttles.items()}
         return {"held": self.memory.used, "throttled": {side: ms for side, ms in throttled.items() if ms}}
 
@@ -223,6 +224,7 @@ class CopyLoop:
 
     def _advance(self, p: PartitionCopy) -> None:
         """Start a partition's next step, or queue the partition if it has a batch to send."""
+        # One thing at a time. What is queued is asked for its step once more when a request is filled.
         if p.state is not State.READY or self._out.has(p):
             return
         try:
@@ -242,6 +244,8 @@ class CopyLoop:
         now = self._clock()
         if not self._in.starves or now - self._looked_at < _HOLD_S:
             return
+        # What is in flight stays in flight: the rest of its bytes is held by its connection, and its answer is matched
+        # with what is left to know of it.
         before, self._seen = self._seen, {p: p.position for p in self.partitions if p.is_under_way}
         self._looked_at = now
         for p, position in self._seen.items():
@@ -333,6 +337,8 @@ class CopyLoop:
         if isinstance(found, MirrorError):
             self.failed(p, found)
             return
+        # As it was handed over: answers from before have an older generation, and neither a step nor a look begins for a
+        # partition that is being opened.
         p.reopen(found.opening, found.source, found.target)
         self._retries.opened(p)
         self._watch.opened()
@@ -348,6 +354,7 @@ class CopyLoop:
             case Verdict.RETRY:
                 self.retry_later(p, error)
             case Verdict.WAIT:
+                # Due at once, and not opened before the lease is confirmed: until then the loop is paused (`_step`).
                 p.fail()
                 self._retries.now([p])
             case Verdict.STOP:

@@ -99,6 +99,8 @@ class Opener:
         self, source: WireCluster, target: WireCluster, orders: Sequence[Order]
     ) -> dict[CopyRange, Answers | MirrorError] | MirrorError:
         try:
+            # Before each round: a silent broker holds one up for seconds, and a copy that ends does not wait for those
+            # that follow.
             self._wanted()
             consumed: dict[TopicPartition, set[int]] = {}
             for order in orders:

@@ -119,6 +119,7 @@ class PartitionCopy(Fetched):
         unanswered, self._unanswered = self._unanswered, None
         if unanswered is not None and opening.position >= unanswered.next_source:
             self._count(unanswered)  # its response was lost or came too late
+        # The opening has seen the source's topic with its planned id: what may be of another one begins here (`Watch`).
         self.opened, self.watched = True, opening.position
         self.target_start = opening.log_start
         # What was fetched before the failure is gone (`forget`), and a response that is still on its way has an older
@@ -137,12 +138,14 @@ class PartitionCopy(Fetched):
 
     def stop(self, error: MirrorError) -> None:
         """Stop for good."""
+        # No event leads back: what is still in flight has an older generation, and is thrown away when it comes.
         self._happens(Event.STOP)
         self.error = error
 
     def _happens(self, event: Event) -> None:
         self.state = after(self.state, event)
         self.has_shed = False
+        # Also once it is done: what was fetched beyond the end of the range holds no memory.
         if self.state not in OPEN:
             self.forget()
         self.touch()

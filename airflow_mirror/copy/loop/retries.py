@@ -82,6 +82,7 @@ class Retries:
             return TryAgain(f"{p.range.source}: no progress for {failing_s:.0f} s: {cause}")
         level = logging.INFO if p.failures < 3 else logging.WARNING
         log.log(level, "%s: reading the target's end again (attempt %d): %s", p.range.source, p.failures, cause)
+        # In memory alone: the next process opens each partition at once, and finds out for itself.
         self._due[p] = now + BACKOFF_S[min(p.failures, len(BACKOFF_S)) - 1]
         return None
 

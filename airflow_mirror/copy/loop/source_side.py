@@ -161,6 +161,8 @@ class SourceSide:
             return
         asked = self._answered(lane)
         lane.not_before = self.throttle.told(throttle_ms)
+        # It counts as soon as a partition takes something of it: an answer to partitions that have all failed meanwhile
+        # holds no memory.
         buffer = Buffer(self._memory, len(body), wall_ms())
         if error:
             retry_all(self._judge, asked.values(), error_name(error))
@@ -222,6 +224,8 @@ class SourceSide:
 
     def _drop(self, lane: FetchLane) -> None:
         self._lines.abandon(lane)
+        # The next fetch has a lane of its own. A connection that this one has asked for is closed when it comes
+        # (`Lines.abandon`).
         self._lanes.pop((lane.node_id, lane.following), None)
 
 

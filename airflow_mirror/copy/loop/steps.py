@@ -77,6 +77,8 @@ class Steps:
         future.add_done_callback(lambda done: self._mailbox.post(partial(taken, done)))
 
     def _take(self, p: PartitionCopy, step: Pad | Begin | Commit, generation: int, future: Future[Any]) -> None:
+        # Whatever came of it, and not before: the loop opens no partition for which a thread still takes a step
+        # (`CopyLoop._open_due`).
         self._under_way.discard(p)
         if p.generation != generation:  # failed meanwhile: what the step did is found by the opening that follows
             return
@@ -101,6 +103,7 @@ class Steps:
     def close(self) -> None:
         """Wait for the requests in flight, not for the steps that they belong to, and end the threads."""
         for worker in self._workers:
+            # All of them first, so that they end their requests side by side.
             worker.end()
         for worker in self._workers:
             worker.join()

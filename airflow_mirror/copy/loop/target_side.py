@@ -176,6 +176,8 @@ class TargetSide:
         except LeaseLost:
             raise
         except LeaseUnconfirmed as e:
+            # Raised before the first byte: the connection is in step, and stays. In `receive` the broker has a part,
+            # waits for the rest, and is hung up on.
             self._keep_back(lane, e)
         except TryAgain as e:
             self._lose(lane, e)
@@ -223,6 +225,8 @@ class TargetSide:
 
     def drop_silent(self, since: float, silence_s: float) -> None:
         """Give up silent connections, like the source side."""
+        # A broker that was only frozen may append it all the same when it thaws, behind the look that follows. What is
+        # sent then has the same sequence: the broker takes one of the two (`identity`).
         for lane in self._lanes.values():
             if lane.sent and lane.heard_at < since:
                 self._lose(lane, f"no answer for {silence_s:.0f} s")
@@ -237,6 +241,8 @@ class TargetSide:
     def close(self) -> None:
         """Close all connections."""
         for lane in self._lanes.values():
+            # Reset, with what the kernel has not sent yet. What the broker has of it, and had no time to answer, is in
+            # the log for the next opening.
             self._lines.abandon(lane)
 
     def _lane_of(self, p: PartitionCopy, leader: int) -> ProduceLane:
@@ -292,6 +298,7 @@ class TargetSide:
 
     def _give_up(self, lane: ProduceLane, error: MirrorError) -> None:
         """Make the partitions that wait for a broker look up their leader again."""
+        # Not a byte of theirs has left: they were not in a request yet.
         waiting = list(lane.ready)
         lane.ready.clear()
         self._queued.difference_update(waiting)

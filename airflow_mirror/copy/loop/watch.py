@@ -129,6 +129,7 @@ class Watch:
             # The deletion is asked of the lease right before its bytes (`_check`). A process that dies before it leaves
             # the fillers to the next opening, which does the same (`identical.open_partition`).
             if start < primed[tp].start:
+                # Up to the position of the look: what was copied since stands behind it, and is no filler anyway.
                 log.warning("%s: its log start fell from %d to %d: a broker died", tp, primed[tp].start, start)
                 priming.restore_start(target, self._mirror, tp, start, primed[tp].position, self._check)
 

@@ -78,6 +78,8 @@ class Worker:
 
     def commit(self, tp: TopicPartition, position: int, producer_id: int, epoch: int) -> Future[None]:
         """Commit the open transaction with the next source offset."""
+        # Who dies in it has committed records and position, or neither: the next takeover completes what was decided, and
+        # aborts the rest (`Deliveries.take_over`).
         return self._at_once(lambda: self._deliveries.commit(tp, position, producer_id, epoch))
 
     def _at_once(self, step: Callable[[], None]) -> Future[None]:
@@ -113,6 +115,7 @@ class Worker:
             while (job := self._await_job()) is not None:
                 self._work(job)
         finally:
+            # Nobody adds to them any more: the loop's thread, which begins the steps, waits in `join`.
             for job in self._jobs:
                 # Nothing of these was begun, or a slice ended and its markers are in the log: the next copy reads how
                 # far they got.

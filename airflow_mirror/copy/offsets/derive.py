@@ -44,6 +44,8 @@ def complete(
     :raises NoOffsetMap: nothing was ever copied, or the start of the map is lost.
     :raises ForeignData: the logs contradict the stored map.
     """
+    # The map before the ends. A copy that runs beside this may store more of it, or append more, meanwhile: that only
+    # makes the walk longer.
     whole = store.load(target, one)
     if whole is None:
         raise NoOffsetMap(one.source)

@@ -55,6 +55,7 @@ class MapIndex:
         :raises UnknownTopic: it is not there. :raises MissingRight: no READ on it.
         """
         with self._lock:
+            # One thread reads, under the lock, and the others wait for it: what it has applied they need not read.
             # To the high watermark: what lies above may be lost in an election. A part of ours that is not in it yet
             # was answered, and comes; who reads too early goes on from an older end, and derives the rest.
             log = TopicLog(target, MAPS, self.partition)

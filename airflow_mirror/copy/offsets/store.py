@@ -215,6 +215,7 @@ class MapStore:
 
     def remove_all(self, target: WireCluster, check: Check) -> None:
         """Remove all of these maps. Nobody may be copying with them. See :meth:`begin` for ``check``, and its errors."""
+        # Who dies amid it leaves the rest to the next call, which looks at what is there. No copy reads these maps.
         for name in self.names(target):
             self._write(target, name, dict.fromkeys(self._shelf(name).keys(name)), check)
 
@@ -257,6 +258,7 @@ class MapStore:
 
     def _remove(self, target: WireCluster, name: str, writer: _Writer, keys: Iterable[str], check: Check) -> None:
         """Remove records, and what is left over. What could not be removed is tried again with the next."""
+        # Until a broker has taken the tombstones. Who dies before that leaves them to the next one that joins, or begins.
         writer.leftover += keys
         if not writer.leftover:
             return
@@ -277,6 +279,8 @@ class MapStore:
         try:
             while left:
                 now = {key: left.pop(key) for key in list(fitting(left))}
+                # Of the try that was answered. An equal record of another one may come behind it, and the cleaner take
+                # this one: `_value` finds that.
                 offset = topic.put(now, _PATIENCE_S, check)
         except TryAgain:
             # The record may be there all the same, or come later: it says what its key says, so that does no harm.

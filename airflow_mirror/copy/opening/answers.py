@@ -96,6 +96,7 @@ def _offsets(what: str, timestamp: int) -> Question:
     )
 
 
+# Asked about its own epoch a leader answers with its log's end (LeaderEpochFileCache.endOffsetFor; KIP-320).
 _LOG_END = Question("OffsetForLeaderEpoch", requests.log_ends)
 _LOG_START = _offsets("log start", requests.EARLIEST)
 _HIGH_WATERMARK = _offsets("high watermark", requests.LATEST)
@@ -130,6 +131,8 @@ class _Round:
         ends: dict[TopicPartition, dict[int, EpochEnd]] = {}
         left = {tp: sorted(epochs.get(tp, ())) for tp in self.left if self.leaders[tp].epoch >= 0}
         while left := {tp: several for tp, several in left.items() if several and tp not in self.errors}:
+            # A leader that was elected since the first question has another epoch, and refuses this one (KIP-320): what
+            # is put together is one leader's.
             now = {tp: several.pop() for tp, several in left.items()}
             answers, errors = self._cluster.ask_each(
                 "OffsetForLeaderEpoch", now, partial(requests.epoch_ends, epochs=now), "Describe"
@@ -172,6 +175,7 @@ def ask_again(target: WireCluster, tp: TopicPartition) -> TargetAnswers:
 
     :raises MirrorError: why the partition could not answer.
     """
+    # All of it once more, as one snapshot: what was read before belongs to an end that our own change has moved.
     told = ask_target(target, [tp])[tp]
     if isinstance(told, MirrorError):
         raise told
@@ -205,6 +209,7 @@ def ask(
     epoch_ends = led.epoch_ends(epochs or {})
 
     def of(one: CopyRange) -> Answers | MirrorError:
+        # First: whatever else was answered is about a topic that is not this copy's.
         if one in gone:
             return gone[one]
         here = topic_ids[one.source_topic]

@@ -68,6 +68,8 @@ def open_partition(
     # Nothing was written yet, and each check below refuses before anything is: who reads the error finds both logs as
     # they were. Only fillers are written here, at the front of a log that has nothing else.
     check_same_topic(told.topic_id, one, lambda: told.target.end)
+    # The source may delete more behind this look. A fetch below its log start is refused then, and leads here again; a
+    # log that was only primed is primed further (`_is_fresh`).
     log_start = told.log_start
     state = journal.read(target, mirror, one.target, told.target, isolation)
     primed = 0
@@ -192,6 +194,8 @@ def _is_fresh(
     :param log_start: log start offset of the source. It may have moved since a priming, whose fillers end at the old one.
     :param producers: producer states that the target remembers.
     """
+    # A topic that was created again looks the same, and is nobody's. It is refused by its id before this (`answers.ask`),
+    # and behind it by brokers that take batches by id.
     if found.end == 0:
         return True
     filler = identity.filler_producer_id(mirror, one.target)

@@ -96,6 +96,8 @@ def _to_the_end(
     target: WireCluster, tp: TopicPartition, start: int, end: int, isolation: int
 ) -> Iterator[tuple[RawBatch, Aborted]]:
     """Yield the batches in [start, end): also those behind the last stable offset, where nothing is known of aborts."""
+    # What is decided between the two looks is still told as undecided, and counts: rather compared in vain than passed
+    # over.
     for each in (isolation, READ_UNCOMMITTED):
         for raw, aborted in read_batches(target, tp, start, end, isolation=each):
             start = raw.next_offset

@@ -126,6 +126,8 @@ def _writer(
     if progress is None:
         return _Writer(producers=frozenset({producer_id}), producer_id=producer_id, epoch=epoch, transactional=True)
     return _Writer(
+        # Both: the coordinator gives another id when it has forgotten the old one, or its epochs are used up. What was
+        # written under the old one is in the stored map before a byte goes out under the new one (`open_mapped`).
         producers=frozenset({producer_id, progress[1]}),
         producer_id=producer_id,
         epoch=epoch,
@@ -215,9 +217,13 @@ def _next_sequence(
         return writer.epoch, 0  # a new epoch starts at 0
     last = known.target_end - 1
     if len(known) and last >= told.log_start:
+        # The log's own word first, as in `journal`: two copiers that read the same last batch choose the same sequence,
+        # and the broker takes one of them.
         for raw, _ in read_batches(target, one.target, last, known.target_end, isolation=READ_UNCOMMITTED):
             header = raw.header
             if header is not None and header.producer_id == writer.producer_id:
+                # By records, and not by offsets as in `journal`: a mapped topic is never compacted while a mirror writes
+                # there (`configs.may_compact`), so that the batch has all of its records.
                 return header.producer_epoch, wire_batch.next_sequence(header.base_sequence, header.record_count)
     # The leader's producer state belongs to this end only if nothing was appended meanwhile; others may write here too.
     told.check_still(one.target)

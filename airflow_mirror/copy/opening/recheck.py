@@ -45,6 +45,7 @@ def not_foreign(
     :raises ForeignData: names the offsets from the first one that differs from the source.
     """
     at = start
+    # All of it is below the end that the opening has read, where nothing is appended any more.
     for number, (raw, _aborted) in enumerate(read_batches(target, one.target, start, end, isolation=READ_UNCOMMITTED)):
         # Our own lost answer is one batch. More of them are another copier's, which has compared before it wrote, as we
         # do.

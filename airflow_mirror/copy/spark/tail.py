@@ -71,7 +71,7 @@ class TailReader(DataSourceStreamReader):  # type: ignore[misc]
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[TurnPartition]:
         """Return the tasks of the next turn."""
         # Read when the turn is dealt out, once for all of its tasks: a file that is replaced now counts from the next
-        # turn on.
+        # turn on. It is whole in any case, since the driver puts a new one in its place.
         with open(self._turn_file, encoding="utf-8") as file:
             turn = json.load(file)
         options = json.dumps(turn["options"])

@@ -12,6 +12,8 @@ from typing import NamedTuple
 from airflow_mirror.wire.errors import Fenced
 from airflow_mirror.wire.transactions import TransactionClient
 
+# It is kept with the id (TransactionMetadata) for as long as the coordinator knows that, across its restarts, and told by
+# DescribeTransactions (KIP-664).
 HELD_MS = 60_000
 RELEASED_MS = 61_000  # every other timeout means held
 

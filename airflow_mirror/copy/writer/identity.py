@@ -23,6 +23,8 @@ def is_ours(producer_id: int) -> bool:
 
 def data_producer_id(mirror: str, tp: TopicPartition) -> int:
     """Return the producer id that a Mirror uses to write records to a target partition."""
+    # The same where the target's topic was created again: what a broker knows of a producer belongs to a log
+    # (ProducerStateManager), and that one is new.
     return _OURS | (xxhash.xxh3_64_intdigest(f"data\0{mirror}\0{tp.topic}\0{tp.partition}".encode()) >> 2)
 
 
@@ -37,6 +39,8 @@ def writer_of(mirror: str, one: CopyRange) -> int:
 
 def filler_producer_id(mirror: str, tp: TopicPartition) -> int:
     """Return the producer id of the filler records that prime a partition up to its first offset."""
+    # Not that of the data: by the last batch, or by what the leader knows of producers, a log that was only primed is
+    # told from one that has records (`identical._is_fresh`).
     return _OURS | (xxhash.xxh3_64_intdigest(f"filler\0{mirror}\0{tp.topic}\0{tp.partition}".encode()) >> 2)
 
 

@@ -53,9 +53,10 @@ _UNCONFIRMED_S = 0.2
 # The ranges of the timeout never meet: below are 60,000 (held, or a taking that was cut off) and 61,000 (released),
 # then the marks of jobs, one for each epoch, then the marks of those who end all writing.
 _FIRST_MARK_MS = handover.RELEASED_MS + 1
-# The last epoch of a producer id is 32,766. After that the coordinator assigns another producer id, and tasks would no
-# longer recognise their lease. An acquisition from _WORN_EPOCH on therefore uses up the remaining epochs at once (about a
-# second per thousand). So a held lease has at least the difference left for renewals: each coordinator restart costs one.
+# The last epoch of a producer id is 32,766 (TransactionMetadata.isEpochExhausted). After that the coordinator assigns
+# another producer id, and tasks would no longer recognise their lease. An acquisition from _WORN_EPOCH on therefore uses
+# up the remaining epochs at once (about a second per thousand). So a held lease has at least the difference left for
+# renewals: each coordinator restart costs one.
 _WORN_EPOCH, _LAST_EPOCH = 31_000, 32_766
 _FIRST_END_MS = _FIRST_MARK_MS + _LAST_EPOCH + 2  # of acquisitions that end all writing
 LONGEST_MARK_MS = _FIRST_END_MS + _LAST_EPOCH  # transaction.max.timeout.ms must be at least this
@@ -105,6 +106,8 @@ def take(target: WireCluster, mirror: str, *, to_end: bool = False) -> LeaseToke
     # takes one epoch more, by which `handover` knows that it can't be sure, so that we wait. Who dies behind it leaves
     # 60,000 ms, which no task can confirm: the old ones stop, `is_anybody_writing` says no, and the next job to take
     # the lease waits, because nothing says "released".
+    # From a process that was frozen right before its bytes it comes late, and takes the lease from whoever has it by
+    # then. So who holds one looks once more whether the topics are still its own (`require_still_ours`).
     taken = handover.take_over(client)
     producer_id, epoch = taken.producer_id, taken.epoch
     # Each of these compares with the epoch before it: if another job takes the lease meanwhile, this one ends as
@@ -182,6 +185,8 @@ def is_anybody_writing(target: WireCluster, mirror: str) -> bool:
     no task can confirm the lease in those cases.
     """
     seen = TransactionClient(target, lease_id(mirror)).describe()
+    # As it is now. A job may take it behind the answer: so who opens a target, or gives its topics up, takes the lease,
+    # by a mark that no job has.
     return seen is not None and _FIRST_MARK_MS <= seen.timeout_ms < _FIRST_END_MS
 
 
@@ -266,6 +271,7 @@ class Confirmation:
         # Once lost is lost for good: a coordinator that is cut off from its cluster may go on to describe the old
         # owner.
         self._lost = self._lost or self._token.loss(seen)
+        # Other threads read these without a lock. In between they see a loss, which is final, or an older confirmation.
         if self._lost is None:
             self._confirmed, self._cause = asked, None
 
@@ -339,12 +345,16 @@ class LeaseWatch:
 
     def close(self) -> None:
         """Stop confirming."""
+        # The thread before its connections, which are used by one thread. The lease itself stays as it is: only its
+        # driver knows when the last task has ended, and gives it back (`release`).
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
         self._cluster.close()
 
     def _run(self) -> None:
+        # Frozen and thawed, other threads may come first: until this one has asked again `check` finds the answer too
+        # old.
         while not self._known.lost and not self._stop.wait(_UNCONFIRMED_S if self._known.is_hurried else CONFIRM_EVERY_S):
             self._known.ask(self._describe)
 

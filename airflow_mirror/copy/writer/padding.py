@@ -141,6 +141,8 @@ class Padder:
         Partitions whose coordinator does not respond are skipped, as are all that remain after :data:`_RELEASE_S`. Their
         next owners only have to wait.
         """
+        # Without the lease, too: each release compares the epoch, so that what a newer copier has taken over stays its
+        # own.
         until = time.monotonic() + _RELEASE_S
         self.target.timeout_s = min(self.target.timeout_s, _RELEASE_ONE_S)
         # Only those without an error in their last step: of the others a marker may be on its way, so they stay held.
@@ -184,7 +186,10 @@ class Padder:
         # They go where the log ended a moment ago. Who dies behind the write leaves markers that belong there,
         # and whoever fills the hole next reads the end again.
         wrote = self._write(tp, hold, end - at, guarded=filling.written > 0)
+        # Before anybody reads the end again: a marker that is decided and not in the log yet would be missed, and one
+        # more be sent for its place.
         self._wait_for(tp, at + wrote)
+        # Behind the wait. Of a step that fails in it the log alone knows whether it wrote, and only its end counts.
         filling.written += wrote
         filling.at = at + wrote
         return 0.0
@@ -220,7 +225,8 @@ class Padder:
         except Fenced as e:
             if e.code != ErrorCode.TRANSACTION_COORDINATOR_FENCED:
                 raise
-            # The only error that proves that nothing was written: the coordinator has a new epoch.
+            # The only error that proves that nothing was written: the coordinator has a new epoch, which leaders compare
+            # before they append (ProducerAppendInfo.appendEndTxnMarker).
             newest = coordinator_epoch_of(self.target, tp, hold.producer_id)
             if newest <= hold.coordinator_epoch:
                 raise
@@ -232,6 +238,8 @@ class Padder:
     def _confirm(self, tp: TopicPartition, hold: _Hold) -> None:
         """Check that the partition is still ours, unless that was proved less than ``_FRESH_S`` ago."""
         asked = time.monotonic()
+        # This clock stands still while the machine sleeps, and a proof of before looks fresh behind that. The lease's
+        # clock does not: `check` refuses what comes behind a sleep of more than VALID_S.
         if asked - hold.confirmed < _FRESH_S:
             return
         # Somebody may take over right behind the answer: that one waits _QUIET_S before it reads the log end, and our

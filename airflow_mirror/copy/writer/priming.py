@@ -49,7 +49,8 @@ def prime(
         count = min(FILLERS_PER_BATCH, up_to - at)
         sequence = at % wire_batch.MAX_SEQUENCE
         # Producer id and sequence follow from partition and offset alone: whoever repeats this, after a lost answer or in
-        # another process, appends nothing twice.
+        # another process, appends nothing twice, as long as the broker remembers. It knows a producer's last five batches
+        # (ProducerStateEntry), and fillers, by their timestamp, for minutes. What comes later shows at the log's end.
         batch = wire_batch.build(_payload(count), codec.ZSTD, count, 0, 0, producer_id, 0, sequence)
         # Sent once. Whatever is answered, the log's end says how far it got, and the next batch begins there; if
         # nothing is answered, the partition is opened again. Who dies here leaves fillers and nothing else, which
@@ -73,8 +74,9 @@ def prime(
     # Somebody else's record among the fillers only makes the last of them fewer: neither the log's end shows it, nor the
     # last batch, by which an opening takes the log for one that has not begun. So all that is deleted is looked at.
     _check_fillers(target, mirror, tp, up_to)
-    # Last. Who dies before it leaves fillers and nothing behind them (`identical._is_fresh`): the next opening comes here
-    # again, has nothing to write, and deletes them. A broker that dies behind it may forget it: see `restore_start`.
+    # Last. Nobody can put anything below `up_to` behind that look, since the log's end is not below it any more. Who dies
+    # before it leaves fillers and nothing behind them (`identical._is_fresh`): the next opening comes here again, has
+    # nothing to write, and deletes them. A broker that dies behind it may forget it: see `restore_start`.
     target.delete_records({tp: up_to}, check)
     return up_to - end
 
@@ -91,7 +93,10 @@ def restore_start(
     # Only our fillers, and only those at the front: what is behind the first other batch may be a record. Whoever else
     # looks at the same time finds the same `start`; a second deletion of it changes nothing.
     start = _behind_fillers(target, mirror, tp, log_start, end)
+    # Who appends meanwhile does so at the log's end, behind all that was looked at.
     if start > log_start:
+        # Late, it does what it does now: below `start` are fillers for ever, as long as it is the same topic. Brokers
+        # know topics by their names alone here.
         target.delete_records({tp: start}, check)
     return start
 
@@ -140,6 +145,8 @@ def _behind_fillers(target: WireCluster, mirror: str, tp: TopicPartition, start:
 
 def _settled_end(target: WireCluster, tp: TopicPartition, expected: int) -> int:
     """Wait up to a second for the log end to reach ``expected`` and return it: another copier may be ahead."""
+    # By the log's own end, of which an election may take something back: the next filler then begins where that has left
+    # it.
     deadline = time.monotonic() + 1.0
     while (at := target.log_ends([tp])[tp]) < expected and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -38,6 +38,8 @@ class Deliveries:
         # Before anything of the partition is read: only behind it are the log's end and the progress at rest. A
         # transaction that a dead copier had decided is completed here, one that it had not is aborted with its
         # position.
+        # From a process that was frozen right before its bytes it fences a newer copier, which is told so at its next
+        # step, and takes the partition over again (`retries.verdict`).
         return self._client(tp).init(TIMEOUT_MS)
 
     def begin(self, tp: TopicPartition, producer_id: int, epoch: int) -> None:
@@ -55,6 +57,8 @@ class Deliveries:
 
     def progress(self, tp: TopicPartition) -> tuple[int, int] | None:
         """Return (next source offset, producer id that committed it); None when nothing was committed yet."""
+        # It waits for a transaction that would move it (KIP-447): one that is decided is in the answer, whoever died
+        # behind the decision.
         committed = self._client(tp).committed_offset(tp, self._group)
         if committed is None:
             return None
