@@ -25,7 +25,7 @@ class AbortedFilter:
         if header is None:
             return False
         # In log order, each as soon as its first batch is reached: a producer may have committed before, in the same
-        # response.
+        # response. So does the Java client (CompletedFetch.consumeAbortedTransactionsUpTo).
         while self._pending and self._pending[-1][1] < header.next_offset:
             self._active.add(self._pending.pop()[0])
         if header.is_control:

@@ -75,6 +75,7 @@ class WireCluster(Metadata):
         """
         # Repeated after a lost answer, and by whoever comes next: a log start only goes up, so the same offset deletes
         # nothing more.
+        # Topics go by their names here: behind a freeze right before the bytes the name may be another topic's.
         wanted = dict(offsets)
         return self._ask_leaders(
             "DeleteRecords",

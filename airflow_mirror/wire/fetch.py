@@ -84,6 +84,7 @@ def at_once(
     A broker whose quota is exceeded answers with no partition at all: it is asked again when the throttle is over.
     """
     while True:
+        # The throttle is noted by `answer`, and the next `ask` waits for its end (KIP-219): this does not spin.
         throttle_ms, error, partitions = answer(connection, ask(connection, specs, 0, 0, max_bytes, isolation))
         if partitions or error or not throttle_ms:
             return error, partitions

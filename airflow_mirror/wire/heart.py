@@ -41,6 +41,7 @@ def _from_zip() -> Any:
             content = get_data("airflow_mirror.wire", f"_heart{suffix}") or b""
         except OSError:
             continue
+        # Gone with its descriptor: who dies amid it leaves no file that a later process would load.
         with open(os.memfd_create("_heart"), "wb") as file:
             file.write(content)
             file.flush()

@@ -44,6 +44,7 @@ def log_in(connection: Line, settings: WireSettings) -> int:
     # would be lost to a KDC that hangs.
     mechanism = _begun(settings, connection) if name == "GSSAPI" else _mechanism(settings, connection.host)
     framed = connection.serves(SaslAuthenticateRequest.API_KEY, 0)  # since 1.0 (KIP-152); before that, bare tokens follow
+    # From here on the broker takes nothing but the login: what ends amid it leaves a connection of no use, to be closed.
     handshake = connection.request(SaslHandshakeRequest(mechanism=name, version=int(framed)), int(framed))
     if handshake.error_code:
         served = ", ".join(handshake.mechanisms) or "none"

@@ -63,6 +63,7 @@ class Metadata(Closing):
 
     def close(self) -> None:
         """Close the cached connections. Dedicated connections belong to their callers."""
+        # Reset, with what is in flight (`Stream._tune`): whether that is executed nobody learns here.
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -143,6 +144,7 @@ class Metadata(Closing):
 
     def topic_id(self, topic: str) -> str:
         """Return a topic's id as Kafka prints it; "" from brokers before 2.8."""
+        # As last heard. Who rests an effect on it asks anew before (`opener.learn`, `TopicLog.topic_id`).
         return self._topic(topic).topic_id
 
     def broker_ids(self) -> list[int]:
@@ -186,6 +188,7 @@ class Metadata(Closing):
 
         :raises ConnectionLost: no live broker has this id.
         """
+        # The address of now. Where the broker has moved since, connecting fails, and the partition's next opening asks.
         host, port = self._address(node_id)
         return partial(Connection.open, host, port, self.settings)
 
@@ -322,6 +325,7 @@ class Metadata(Closing):
 
     def _adopt_bootstrap(self) -> None:
         """Keep the bootstrap connection if its address is a broker's; behind a load balancer it is nobody's."""
+        # Nothing is in flight on it: its one thread is here, and waits for no answer.
         connection = self._connections.pop(_BOOTSTRAP, None)
         if connection is None:
             return

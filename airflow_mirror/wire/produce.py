@@ -19,6 +19,7 @@ from airflow_mirror.wire.batch import build
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.varint import read_unsigned, tags_end, unsigned
 
+# Ids in place of names: KIP-516.
 API_KEY, API_VERSION, BY_ID = 0, 8, 13
 # Answered once every in-sync replica has it: what is acknowledged outlives its leader. With less, a position could be
 # ahead of a log that lost its newest records.
@@ -106,6 +107,8 @@ def decode(body: memoryview, names: Mapping[bytes, str] | None = None) -> tuple[
 
     :param names: of the topics, by id: it answers a request of version :data:`BY_ID`. None: of version 8.
     """
+    # From 8 on there are errors of single records and a message (KIP-467). Who leads now, which newer versions tell in
+    # tagged fields (KIP-951), is asked for by the opening that follows.
     compact = names is not None
     topics, at = _count(body, 0, compact)
     answers: list[Produced] = []

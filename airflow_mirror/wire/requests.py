@@ -113,6 +113,7 @@ def delete_records(
     """DeleteRecords: the resulting log start offsets, which are at least the requested offsets."""
     from kafka.protocol.admin import DeleteRecordsRequest as Request
 
+    # KIP-107. A broker raises the log start in memory, and writes it down once a minute: see `priming.restore_start`.
     version = connection.newest(Request.API_KEY, 0, 1)
     asked = Request.DeleteRecordsTopic
 
@@ -131,6 +132,7 @@ def log_sizes(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition
     """DescribeLogDirs: bytes of each partition's log on this broker, its leader. Needs DESCRIBE on the cluster."""
     from kafka.protocol.admin import DescribeLogDirsRequest as Request
 
+    # A broker tells of its own directories alone (KIP-113): so the leader is asked.
     version = connection.newest(Request.API_KEY, 1, 4)
     asked = Request.DescribableLogDirTopic
     topics = [asked(topic=topic, partitions=its, version=version) for topic, its in by_topic(dict(led)).items()]
@@ -184,6 +186,8 @@ def describe_producers(connection: Connection, led: Led) -> Iterator[tuple[Topic
     """DescribeProducers v0: the producers that the leader knows, in no particular order."""
     from kafka.protocol.admin import DescribeProducersRequest as Request
 
+    # KIP-664. What the leader has of them in memory and in its snapshots (ProducerStateManager), and a new leader
+    # rebuilds from the log.
     topics = [Request.TopicRequest(name=topic, partition_indexes=its) for topic, its in by_topic(dict(led)).items()]
     response = connection.request(Request(topics=topics), 0)
     for answered in response.topics:

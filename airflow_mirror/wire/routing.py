@@ -42,6 +42,7 @@ class Router:
 
     def controller(self) -> Connection:
         """Return a connection to the controller; with KRaft to any broker, which forwards requests to it."""
+        # With KRaft this is any broker, and each forwards to the controller (KIP-590).
         if self._controller is None:
             answer = requests.metadata(self._cluster.any_connection(), [])
             self._controller = int(answer.controller_id)
@@ -82,6 +83,7 @@ def find_coordinators(connection: Connection, keys: Sequence[str], key_type: int
     """
     from kafka.protocol.metadata import FindCoordinatorRequest as Request
 
+    # Many keys in one: KIP-699.
     version = connection.newest(Request.API_KEY, 1, 5)
     if version >= _BATCHED:
         message = Request(key_type=key_type, coordinator_keys=list(keys), version=version)
@@ -100,6 +102,8 @@ def pipelined(connection: Connection, messages: Iterable[Any], version: int, che
 
     :param check: see :meth:`Connection.send`. Its :class:`TryAgain` is raised after the responses to what was sent.
     """
+    # A connection that is lost leaves as many in doubt as were in flight: each answer is yielded as it comes, so that the
+    # caller knows of the others (`group_offsets`).
     waiting: list[tuple[Any, int]] = []
     refused: TryAgain | None = None
     for message in messages:

@@ -106,6 +106,8 @@ def read_batches(
     while position < end:
         answer = fetch_one(cluster, tp, position, isolation=isolation, max_bytes=max_bytes, timeout_s=timeout_s)
         if answer.error:
+            # Also where somebody has deleted records between two fetches of one reading (OFFSET_OUT_OF_RANGE): what that
+            # means the reader knows.
             raise BrokerError(f"fetch {tp} at offset {position}", answer.error, error_name(answer.error))
         before = position
         try:
@@ -156,6 +158,7 @@ def produce_one(
     :param check: see :meth:`Connection.send`.
     :param topic_id: the only topic of this name to produce to, if the broker can tell.
     """
+    # By id where the broker takes that: between the caller's look and these bytes the topic may be created again.
     connection = cluster.connection(cluster.leader(tp).node_id)
     by_id = bool(topic_id) and connection.serves(produce.API_KEY, produce.BY_ID)
     ids = {tp.topic: id_of(topic_id).bytes} if topic_id and by_id else None

@@ -73,11 +73,13 @@ class Stream(Closing):
     def _connect(self) -> None:
         plain = self._dial()
         try:
+            # Before the first byte: from here on the socket of a process that dies, also amid a handshake, is reset.
             self._tune(plain)
             self._socket = self._encrypt(plain) if self.settings.uses_tls else plain
         except BaseException:
             plain.close()
             raise
+        # A TLS record is made of one buffer, and its rest must be offered unchanged: only a plain socket gathers.
         self._gathers = not self.settings.uses_tls
         if self._gathers:
             # A blocking socket with kernel timeouts receives a whole frame in one recv with MSG_WAITALL. With a Python
@@ -161,6 +163,7 @@ class Stream(Closing):
         assert self._socket is not None
         if wait:
             for chunk in chunks:
+                # All of it, or an error behind which nobody knows how much has gone out: `_write` closes.
                 self._socket.sendall(chunk)
             return []
         with self._unwaiting() as tls:

@@ -104,6 +104,8 @@ def as_file(pem: str) -> Iterator[str]:
         finally:
             os.close(fd)
     else:
+        # Removed when it is closed. Of a process that is killed in the block it stays, readable by its owner alone: only
+        # where there are no files in memory.
         with tempfile.NamedTemporaryFile(mode="w", suffix=".pem") as file:  # mode 0600
             file.write(pem)
             file.flush()

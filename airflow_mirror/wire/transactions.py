@@ -105,6 +105,8 @@ class TransactionClient:
                 state.producer_id, state.producer_epoch, state.transaction_state, state.transaction_timeout_ms
             )
 
+        # What the one that was asked has: a coordinator that is cut off from its cluster may tell of an earlier owner
+        # (`lease.Confirmation.ask`).
         return self._ask("DescribeTransactions", ask, operation="Describe")
 
     def write_marker(self, tp: TopicPartition, producer_id: int, epoch: int, commit: bool = True) -> None:
@@ -317,6 +319,7 @@ class TransactionClient:
         return refusal(asked, code, operation, name, self._cluster.settings.principal)
 
     def _connect(self, asked: str, at: tuple[str, int]) -> Connection:
+        # As it was last heard of. One that is it no longer says NOT_COORDINATOR, and has done nothing.
         if at not in self._coordinators:
             key, key_type = at
             (coordinator,) = find_coordinators(self._cluster.any_connection(), [key], key_type)
@@ -388,5 +391,6 @@ def coordinator_epoch_of(cluster: WireCluster, tp: TopicPartition, producer_id: 
     The epoch grows with each restart and move of the coordinator, so on a cluster with a past it is never 0. The leader
     learns it from the coordinator's last marker and requires nothing before the first one.
     """
+    # If the coordinator moves behind this look, the leader refuses the markers once more, and has written none.
     states = cluster.describe_producers([tp])[tp]
     return max([0, *(s.coordinator_epoch for s in states if s.producer_id == producer_id)])

@@ -112,6 +112,8 @@ def _in_memory(content: bytes) -> str:
     digest = hashlib.sha256(content).digest()
     with _lock:
         if digest not in _memory:
+            # A forked child has it as well; a program that is started does not, and reads its own settings
+            # (close-on-exec).
             descriptor = os.memfd_create("kerberos")
             os.write(descriptor, content)
             # Kept open as long as the process: Kerberos opens it by this name for each ticket.

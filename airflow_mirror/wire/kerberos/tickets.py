@@ -160,6 +160,7 @@ class Tickets:
 
     def _next(self) -> str | None:
         """Wait for something to do: a host that is asked for, "" if tickets are to be renewed, None to end."""
+        # Called under the lock, which `wait` lets go of: a question that comes meanwhile wakes it.
         while not self._asked:
             if not self.identity.keytab:
                 return None
@@ -183,6 +184,7 @@ class Tickets:
         with self._changed:
             # Before it is over: who asks from now on gets a question of its own, and not the failure of this one.
             asking = self._asked.pop(host)
+        # Before those who wait are let go on, who read it.
         asking.failure = failure
         asking.over.set()
 
@@ -198,6 +200,7 @@ class Tickets:
 
     def _renew(self) -> None:
         try:
+            # Whatever fails in it, the cache in use stays as it is, with half of its life left for further tries.
             self._replace(self._cache.hosts)
             log.info("Kerberos tickets of %s renewed for %.0f s", self.identity, self._cache.life_s)
         except self._gssapi.exceptions.GSSError as e:
@@ -231,6 +234,7 @@ class Tickets:
         for host in list(hosts):
             new.hosts[host] = self._ticket_ends(credentials, host)
         with self._changed:
+            # At once: a login has the cache of before or this one. That of before is filled again half a life later.
             self._spare, self._cache = self._cache.name, new
 
     def _renewed(self) -> Any:
