@@ -96,6 +96,7 @@ def look_after(on: Platform, report: CutoverReport | None, now: float) -> After:
     if report is None or (opened := report.opened_at) is None:
         raise InputError("this DAG run has no finished cutover to look after. Run CutoverOperator upstream.")
     cut, source = report.cut, on.source.admin
+    # The ends before the decision: who closes the fence on purpose behind this look, and is written to then, is no leak.
     there = source.wire.log_ends(cut)
     # By what is decided now: a rollback, or a person, may have closed it since the report was written.
     state = fence_state(on.target.ledger.values(), report.mirror)
@@ -111,12 +112,15 @@ def look_after(on: Platform, report: CutoverReport | None, now: float) -> After:
 def _fence(kind: str, intent: Intent, source: ClusterAdmin) -> str:
     if kind != AclFence.kind:
         return "callable"
+    # Behind the decision: a fence that somebody closes between these two looks is told as gone, and the next look finds
+    # `closing`. The other way round one that is removed in between would be told as up.
     return "up" if AclFence(source).is_up(intent) else "gone"
 
 
 def _groups(report: CutoverReport, target: ClusterAdmin) -> list[GroupAfter]:
     names = [group.group for group in report.groups]
     states, positions = target.group_states(names), target.groups_offsets(names)
+    # Behind the positions: a group that reads on in between is told as further behind than it is, never as level.
     ends = target.wire.log_ends({tp for group in report.groups for tp in group.on_target})
     found = list[GroupAfter]()
     for group in report.groups:

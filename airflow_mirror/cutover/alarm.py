@@ -61,6 +61,7 @@ class Alarm:
 
 def _call(path: str, text: str, before: threading.Thread | None) -> None:
     if before is not None:
+        # Not for ever: a call that hangs must not keep the next one back, which has something newer to say.
         before.join(_TURN_S)
     try:
         alarm_of(path)(text)

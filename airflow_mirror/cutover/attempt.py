@@ -222,6 +222,7 @@ class Attempt:
         """
         # No other host may read of an attempt that was never decided to be up: such reports were once undone as if
         # their fence stood, and took that of another attempt away.
+        # One of which nobody knows whether it was decided counts as up: whoever finds that it was needs the report.
         if self.up is None:
             self.kept.save_here(self.report)
         else:
@@ -258,6 +259,8 @@ class Attempt:
             # Never past `max_fence_s`: with each second behind that a guard comes nearer which takes this process for
             # one that hangs.
             self.stop.wait(max(0.0, min(rest, self._left_s(), _SAY_EVERY_S)))
+            # Frozen in the wait: what was looked at before it is old, and this clock has gone on. If the fence's time is
+            # over, the attempt ends here; otherwise each step looks again, and each effect asks its permit.
             self.check_stop()
             rest -= _SAY_EVERY_S
             if rest <= 0:

@@ -49,6 +49,8 @@ def precheck(run: Attempt) -> None:
     :raises JobNotRunning: the target is behind and no tail copies.
     :raises NoAuthorizer, OpenByDefaultUnknown, MissingRight, FencedByAnother: the fence can't be raised, or not lifted.
     """
+    # By the clocks of two hosts, perhaps. A minute between them has a person look once more, or go by what is a minute
+    # older; what a cutover rests on is looked at again in any case.
     if run.request.shown_at is not None and time.time() - run.request.shown_at > run.limits.approval_valid_s:
         seen = datetime.fromtimestamp(run.request.shown_at, UTC).isoformat(timespec="seconds")
         raise PreviewTooOld(run.mirror.name, seen, run.limits.approval_valid_s)
@@ -151,6 +153,8 @@ def reverify(run: Attempt) -> None:
         raise VerificationFailed(lost)
     # The comparison took its time: whoever has lifted the kept fence meanwhile has written that.
     run.report = run.kept.of(run.report.id) or run.report
+    # Once all was looked at: what raises above leaves the report and its link as they are. Behind this save it has no
+    # link until `_seal` adds the next one; dies in between, and the run's next call does.
     run.report.steps.append(
         StepRecord(name="verify_again", status="done", started=started, seconds=time.time() - started, evidence=evidence)
     )

@@ -308,6 +308,9 @@ def begin_lifting(life: Decisions, mirror: str, there: FenceState, lifter: str) 
         # which the next one takes over from its first step.
         return None if found is None or not found.stands else _value(mirror, replace(found, phase=LIFTING, lifter=lifter))
 
+    # Given up without an answer (`Undecided`): `opened` may be what stands there. So behind this only an owner lifts that
+    # has not asked for it (`steps.back_out`), or a guard once it would be void. Who asks again reads which of the two it
+    # is.
     life.decide(change)
     # Read back: also where nothing was changed, since then somebody else has decided something.
     return ours(life.values())
@@ -375,6 +378,8 @@ def _turn(life: Decisions, mirror: str, there: FenceState, to: FenceState) -> Fe
             raise CutoverTakenOver(there.run)
         return _value(mirror, to)
 
+    # Applied, and its answer lost: a second try by the same values would be refused as one that came too late. So nobody
+    # tries again by what was read before; the next call reads, and goes on from what it finds.
     life.decide(change)
     return to
 

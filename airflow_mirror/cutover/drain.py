@@ -111,6 +111,8 @@ def verify(run: Attempt) -> dict[str, Any]:
     :raises FenceLeaks: the source was written to meanwhile.
     """
     comparisons = compare_watched(run, run.ends)
+    # In the report and nowhere else: no later attempt leaves anything out of its comparison because of this one, whose
+    # fence may have been down in between.
     run.report.verification = [c.to_dict() for c in comparisons]
     if found := differences(comparisons):
         raise VerificationFailed(found)

@@ -146,10 +146,12 @@ class AclFence:
             return [f"broker {broker} does not list the fence's name" for broker in lacking]
 
         if left := self._read_back(without):
+            # A cutover backs out, and takes the name away. Who fences a source that returned tries again under it.
             raise FenceUnproven(self._source.role, READ_BACK_S, left)
 
     def raise_(self, intent: Intent, name: str, permit: Permit) -> None:
         """Create the ACLs, the allowing ones first, so that reading stays possible at every moment."""
+        # Once more, which does nothing where it stands: no rule may come to be there without its name.
         self._source.create_acls([_named(name, _FENCED)], permit)
         # Dies between the two: reading is allowed to everybody on topics that were open anyway. Chunk by chunk each
         # request asks the permit anew, so an owner that thaws amid thousands of topics stops there.
@@ -159,6 +161,8 @@ class AclFence:
     def announce(self, name: str, permit: Permit) -> None:
         """Say at the source that the target behind the fence is about to be opened, for whoever can't ask the ledger."""
         # Goes with the name. Dies behind it: nobody lifts without the ledger any more, since the record may follow.
+        # Sent, and applied behind somebody's lifting: a name alone, which refuses the mirror's next fence until a person
+        # has it removed (`other_fences.unexplained`).
         self._source.create_acls([_named(name, _OPENING)], permit)
 
     def lift(self, intent: Intent, name: str, permit: Permit) -> None:
@@ -187,10 +191,13 @@ class AclFence:
             raise FenceNotLifted(self._source.role, left, f"they are still listed after {READ_BACK_S:.0f} s")
         # Only when no broker lists a rule: as long as the name stands, who can't ask the ledger knows that rules may be
         # there.
+        # Dies before it: the next lifter deletes rules that are gone, which does nothing, and then the name.
         self._source.delete_acls([_named(name, _OPENING), _named(name, _FENCED)], permit)
 
     def is_up(self, intent: Intent) -> bool:
         """Return whether the cluster lists every denying ACL; once it was swapped: nobody else is let in."""
+        # By the list of any one broker: it shows that somebody has removed the fence. That each broker acts on it only a
+        # proof shows (`proof.prove`).
         return intent.is_shut(self._source.describe_acls(resource_type="TOPIC"))
 
     def brokers_without(self, intent: Intent) -> list[int]:
@@ -220,6 +227,8 @@ class AclFence:
 
         if left := self._read_back(open_at):
             raise FenceUnproven(self._source.role, READ_BACK_S, left)
+        # Request by request: amid them some topics are shut by the one form and some by the other, and each look takes
+        # either (`Intent.is_shut`).
         self._source.delete_acls(sorted(gone), permit)
 
     def forget(self, name: str) -> None:
@@ -383,6 +392,8 @@ def _called(function: Callable[..., object], permit: Permit) -> None:
     takes: Collection[str] = ()
     with suppress(TypeError, ValueError):  # what has no signature, as some that are compiled, takes none
         takes = signature(function).parameters
+    # Also for a function that takes none. Frozen behind it, such a one does late what it does, and nothing at the source
+    # tells.
     permit()
     if "permit" in takes:
         function(permit=permit)

@@ -61,9 +61,13 @@ def commit_groups(run: Attempt) -> dict[str, Any]:
         try:
             _commit(run, settled)
         except NotKept:
+            # Somebody has set another position between our commit and its reading back: the tail's last pass, or a
+            # person. What goes back should this be undone is still what was there before the first round.
             if attempt == _ATTEMPTS:
                 raise
         except GroupAhead:
+            # The tail knew a newer position than we had read, if the source's has moved since. If it has not, somebody
+            # else is ahead.
             if attempt == _ATTEMPTS or _is_settled(run, settled):
                 raise
         else:
@@ -80,6 +84,7 @@ def commit_groups(run: Attempt) -> dict[str, Any]:
 def _is_settled(run: Attempt, settled: Mapping[str, Settled]) -> bool:
     """Return whether nobody has moved, joined a group without members, or begun to read, since groups came to rest."""
     groups = run.source.describe_groups(settled)
+    # State before positions, as in `settle`: who joins between the two and commits shows by the position.
     if any(one.why == EMPTY and groups[group].has_members for group, one in settled.items()):
         return False
     return moving(run) == {group: one.positions for group, one in settled.items()}
@@ -179,6 +184,7 @@ def restore_groups(target: Side, report: CutoverReport, permit: Permit) -> str:
             # One by one, each under the permit: dies amid them, and the next lifter finds those that are back already
             # as they were, and does only the rest.
             restored += _restore(target.admin, record, found[record.group], left, permit)
+            # In memory, and for people: dies before the report is saved, and the next lifter goes by what the group has.
             record.committed = False
         except CutoverTakenOver:
             raise
@@ -226,6 +232,8 @@ def leave_checkpoints(run: Attempt) -> dict[str, Any]:
     if not has_checkpoints(run.mirror, run.life.values()):
         return {}
     try:
+        # Should the cutover back out behind this, they stay: places that both logs have, and the next tail writes its own
+        # over them.
         return {"checkpoints": _leave_checkpoints(run)}
     except MirrorError as e:
         run.log.warning("the last checkpoints are not written; Java clients that go by them read again: %s", e)

@@ -50,6 +50,7 @@ def settle_groups(run: Attempt) -> dict[str, Any]:
 
     :raises GroupsStillMoving: a group was not at rest in time.
     """
+    # Of this process alone: whoever comes next raises a fence of its own, and waits for the groups anew behind that.
     run.settled = settle(run)
     return {group: s.why for group, s in run.settled.items()}
 

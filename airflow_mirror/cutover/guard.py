@@ -104,6 +104,8 @@ class Guard:
             # Also one that said that it had ended: if its fence stands still, it could not undo it.
             lives = self._watch.status(owner_of(self._mirror, fence.process)) == RUNNING
         except LedgerMissing:
+            # One that was there and is gone is lost, not missing (`Ledger.values`), and is waited out like a target that
+            # is away.
             self._asked, self._fence = True, None  # no cutover goes without it
             return
         except MirrorError as e:
@@ -125,6 +127,8 @@ class Guard:
 
     def _leave(self, fence: FenceState | None) -> None:
         """Guard no fence. One that was guarded, and is opened, is left when its owner has ended."""
+        # Let go of before anything else is asked: should the target go away at the question below, what is still held
+        # here would pass for a fence that may have to come down without it (`_without_ledger`).
         seen, self._fence = self._fence or self._opened, None
         # Lifted, closed, or another attempt's: there is nothing to watch any more.
         if fence is None or fence.phase != OPENED or seen is None or fence.id != seen.id:
@@ -168,6 +172,8 @@ class Guard:
         self._fence = fence
         if self._raised is None:
             # While the target answers: its plan has the topics, and without them nothing can be lifted once it is away.
+            # It goes away right here: the fence is known, and how to lift it is not. Then it stays up, and a person is
+            # told.
             self._raised = self._looked_up(fence)
 
     def _looked_up(self, fence: FenceState) -> Raised | None:
@@ -221,6 +227,8 @@ class Guard:
             )
             return
         try:
+            # Rules may have been decided and raised behind our last look. Lifted by that look, the name would go, and
+            # they would stay.
             if raised.intent.pending:
                 why = f"whether it has raised its rules since was not seen, and {cause}"
                 raise MayBeOpen(fence.run, self._on.source.admin.role, why)
@@ -251,6 +259,8 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s guard %(levelname)s: %(message)s")
     # Through a pipe, and not as arguments or environment: it holds the passwords of both clusters. Its functions come
     # from here as well, never from a record.
+    # The owner dies before it has written it: an empty line, by which this process ends, too. No fence can be up, since
+    # nobody was told that it is guarded.
     order = json.loads(sys.stdin.readline())
     mirror = order["mirror"]
     with (
@@ -284,6 +294,7 @@ def main() -> int:
                 time.sleep(every_s)
             # The kernel closes the pipe when the owner ends, also by SIGKILL: no message is needed that a dead process
             # can't send.
+            # An owner that is frozen keeps it open: that one is told by its silence alone (`_look`).
             elif select.select([sys.stdin], [], [], every_s)[0] and not os.read(sys.stdin.fileno(), 1):
                 alone_since = time.monotonic()
 

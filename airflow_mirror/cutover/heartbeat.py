@@ -44,6 +44,7 @@ def owner_of(mirror: str, process: Mapping[str, Any]) -> JobId:
 @contextmanager
 def signs_of_life(target: ClientConfig, report: CutoverReport) -> Iterator[None]:
     """Name this process in a report, and give signs in a thread of its own until the block ends."""
+    # Another job for each call, also in one process: a retry is not heard in the place of the attempt that it takes over.
     me = JobId(name=report.mirror)
     # Named before the fence is decided: the record holds it, and whoever finds the fence listens for this very job.
     report.process = {name: getattr(me, name) for name in ("host", "where", "pid", "started", "job")}
@@ -59,6 +60,8 @@ def signs_of_life(target: ClientConfig, report: CutoverReport) -> Iterator[None]
                     heartbeat.give(SUCCEEDED if last else RUNNING, phase="cutover")
                 # A sign that can't be given is the target's silence, which observers don't count, since they could not
                 # write either. The cutover goes on: whether it may act is asked at each effect.
+                # Any other error ends this thread, and silence follows: a guard decides to lift, and the cutover's next
+                # permit refuses.
                 except MirrorError as e:
                     _LOG.warning("no sign of life in the target's ledger, and the cutover goes on: %s", e)
                 # The last sign says that it has ended. Dies before it: silence says the same, some seconds later.
@@ -89,6 +92,8 @@ def require_over(watch: Watch, mirror: str, fence: FenceState) -> None:
     :raises CutoverRunning: it lives.
     :raises TryAgain: of another type: the target can't be asked.
     """
+    # A source that returned, for whose fence nobody gives signs. Who stands by there is refused by its permits, and by
+    # nothing else.
     if not fence.process:
         return
     one = owner_of(mirror, fence.process)

@@ -93,6 +93,8 @@ def lift_leftover_fence(
         there = decision.fence_state(on.target.ledger.values(), mirror)
     except LedgerMissing:
         return []  # no fence goes up without it
+    # It answers, and says what this version can't read: by the source alone, all would be lifted but what the newer one
+    # has added, and count as lifted.
     except LedgerNewer:
         raise
     except MirrorError as e:  # producers must be able to write to the source again, whatever became of the target
@@ -104,6 +106,8 @@ def lift_leftover_fence(
     # looked.
     if there is None or there.is_over or run not in ("", there.run) or attempt not in ("", there.id):
         return []
+    # The record first, then the report: what is read second is never older. The other way round an attempt that went up
+    # and died in between would be lifted without its report, and its groups would stay as it has set them.
     kept = ReportStore(on.target.reports(mirror), mirror, there.run, directory_of(runs, there.run))
     # Only the report of this very attempt says where groups go back to; one of another attempt says nothing about this
     # one.
@@ -140,6 +144,8 @@ def _undone(raised: Raised, kept: ReportStore, *, listened: bool) -> bool:
     if raised.begin(raised.on.new_id()):
         # Read again behind the decision: its owner may have lived until then, and set groups since we read.
         raised.report = kept.of(raised.state.id)
+        # Dies amid it, or a group's coordinator does not answer: `lifting` stands, and the next call, or a guard, begins
+        # at the rules once more.
         raised.undo()
         return True
     # It was faster than our silence: nothing was touched, and only its own retry may go on.
@@ -165,6 +171,8 @@ def _closed(raised: Raised, ended: str, *, include_retained: bool, unfinished_to
         # was not to be kept, and whose process died before it had lifted it, is lifted here.
         elif raised.state.kept and not include_retained:
             return False
+    # The owner of an opening that was given up may be frozen only: `closing` is not what its permits go by, so it
+    # completes nothing any more.
     raised.close(lambda: _end_writing(raised, ended))
     return True
 
@@ -172,6 +180,7 @@ def _closed(raised: Raised, ended: str, *, include_retained: bool, unfinished_to
 def _end_writing(raised: Raised, ended: str) -> None:
     """End all writing of the mirror, and of the one that copies back."""
     # Taken for good, and waited for: a task that nobody can hear writes for up to six seconds yet.
+    # Dies in that wait: `closing` stands with all rules, and who goes on takes it again, and waits in full.
     raised.on.target.end_writing(raised.mirror)
     # A rollback has ended the writing of that mirror itself, and holds its lease: taken once more, it would lose it.
     if raised.intent.copied_by != ended:
@@ -270,6 +279,7 @@ def _lifted_here(
     # A cutover of this run on this host may be alive, and only be cut off from the target: it holds the lock, and backs
     # out.
     with locked(kept):
+        # Made of the report, and decided nowhere: what it is good for is the name that the fence has at the source.
         state = FenceState(
             run=kept.run, attempt=report.attempt, id=report.id, plan=report.plan_hash, revision="", owner="",
             max_fence_s=0.0, kind=record.kind, name=record.name,
@@ -284,6 +294,7 @@ def _lifted_here(
         permit = alone(raised, opened=include_retained, by_person=include_retained)
         # Asked first as well: before writing is ended for nothing.
         permit()
+        # As in `Raised.close`, before the rules: nobody copies into what producers are let in to.
         _end_copying_back(raised)
         # Each request asks the source again: only this attempt's name, no other one of the mirror. Dies amid it: the
         # name stands, which goes last, so the next call finds what it needs.

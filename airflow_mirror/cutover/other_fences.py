@@ -71,6 +71,7 @@ def described(run: Attempt) -> Intent:
     if not isinstance(run.fence, AclFence):
         return intent
     run.waits_for = "another target's fence, which may be about these topics, to have its rules"
+    # Kept for `Raised.claim`: a fence that is named behind our own name, and is not among these, was not looked at yet.
     run.others = require_no_other(run.on, run.fence, run.mirror.name, run.topics, wait=run.pause)
     run.waits_for = ""
     if before is not None and before.kind == AclFence.kind:
@@ -125,6 +126,8 @@ def lift_unexplained(on: Platform, mirror: str, acls: Collection[Acl]) -> list[A
         if denied and (others := fence.others(mirror)):
             raise FencedByAnother(on.source.admin.role, denied, others)
 
+    # Dies amid it: what is left is listed again, and a person says so again. A fence that goes up behind a look, and
+    # loses a rule to it, finds that when it is proven.
     return fence.remove(acls, nobodys)
 
 

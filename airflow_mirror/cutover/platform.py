@@ -98,6 +98,8 @@ class Side:
 
     def take_lease(self, mirror: str, *, to_end: bool = False) -> LeaseToken:
         """See :func:`airflow_mirror.copy.writer.lease.take`."""
+        # Without an answer it may be taken all the same, by a token that nobody has: then nobody writes, and whoever
+        # calls again takes it from that.
         return lease.take(self.log, mirror, to_end=to_end)
 
     def confirm_lease(self, token: LeaseToken) -> None:

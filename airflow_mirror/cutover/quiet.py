@@ -145,6 +145,8 @@ def still_quiet(run: Attempt) -> None:
     The proof holds for one moment only; each step that relies on it checks again.
     """
     ends = run.ends
+    # Against the proven ends, not the last look: what was written while this process was frozen is seen all the same,
+    # whenever it thaws.
     raise_if_written(run, ends, run.source_log.log_ends(ends))
 
 

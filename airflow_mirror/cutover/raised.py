@@ -119,6 +119,8 @@ class Raised:
                 topics = set[str]() if other in before else set(self.intent.topics)
             else:
                 there, intent = decided
+                # Over, and named still: the name came late. That it is over is decided behind the brokers' lists, which
+                # have no rule.
                 topics = set[str]() if there.is_over else set(self.intent.topics).intersection(intent.topics)
             if topics:
                 raise FencedByAnother(self.on.source.admin.role, sorted(topics), [other])
@@ -217,6 +219,7 @@ class Raised:
         # A group that was refused for good (it has members now) holds nothing up: its row says so, and nobody could do
         # better.
         if self.rows[0]["ok"] and not unanswered:
+            # Without an answer a row that failed, and `lifted` all the same, perhaps: the next process reads which.
             attempt("decision", self._ended)
         done = not self.failures
         if report is not None:
@@ -307,6 +310,7 @@ class Raised:
             permit()
             # Forced over this cutover: applications read on the target from where the failover has put them. Setting
             # them back would make them read, or skip, records; so they stay, and the rest is undone all the same.
+            # Asked with each request: a failover may be forced amid the groups.
             if (now := direction(ledger.values(), self.mirror)) is not None and now.by == FAILOVER:
                 raise MirrorCutOver(self.mirror, [], now.at)
 

@@ -90,6 +90,8 @@ class ReportStore:
 
     def on_disk(self) -> CutoverReport | None:
         """Return the report as it was last written on this host."""
+        # Another host may have gone on since. So where only this is left, it names a fence, and the source says whether
+        # that stands (`lifting._by_the_source`).
         return None if self.directory is None else CutoverReport.load(self.directory)
 
     def save(self, report: CutoverReport) -> None:
@@ -155,6 +157,7 @@ class ReportStore:
     def _draw(self, report: CutoverReport, text: str) -> None:
         if self.directory is not None:
             try:
+                # Dies between the two: a page that is one writing older than the file beside it. Nobody goes by either.
                 report.save(self.directory, text)
                 replace_file(self.directory / HTML_NAME, render(report), durable=False)
             except Exception as e:  # it is for people: no cutover ends because a page can't be drawn

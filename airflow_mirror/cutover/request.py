@@ -171,6 +171,7 @@ def connected(
         proofs = Proofs.on(target_admin, name)
         # Of these very topics, by id: what was compared of a topic that was created again since proves nothing about
         # this one.
+        # Read once: what is proven behind this is compared once more, never too little.
         proven = proofs.ends(plan, target_ids(plan, target_admin), request.level)
         yield Clusters(
             on=Platform.of(source_admin, target_admin),

@@ -120,6 +120,8 @@ def _run(run: Attempt) -> CutoverReport:
     if earlier is not None:
         _seal(run, earlier)  # its process may have died just before
     if earlier is not None and (earlier.outcome == reports.DONE or run.opening):
+        # An opening was taken over by then. A call with the right plan hears that this process has ended, and takes it
+        # over in its turn.
         if earlier.plan_hash != run.plan.hash:
             raise InputError(f"{run.kept.where} holds the cutover of another plan. Give this cutover a run of its own.")
         if earlier.outcome == reports.DONE and run.up is None and earlier.fence is not None and earlier.fence.kept:
@@ -139,11 +141,14 @@ def _run(run: Attempt) -> CutoverReport:
         reverify(run)
         return run.report
     if earlier is not None:
+        # For people: two processes of one run may both take themselves for its second attempt. What tells them apart, in
+        # decisions, rules and reports, is `run.me`.
         run.report.attempt = earlier.attempt + 1
         run.report.earlier = [*earlier.earlier, _remembered(earlier)]
     # Read behind the recovery, and before all checks: whatever is decided from here on, by whomever, refuses our `up`.
     run.before = _before(run)
     values = run.life.values()
+    # Failed over before this look: its topics are in production by then, and `precheck` refuses. Behind it: `go_up` does.
     run.turned = direction(values, run.mirror.name)
     precheck(run)
     run.additions.require()
@@ -155,6 +160,8 @@ def _run(run: Attempt) -> CutoverReport:
     for line in found.lines():
         run.log.info("%s", line)
     found.raise_if_blocked()
+    # Until here this attempt has given signs of life, and changed nothing: dies before it, and nobody has anything to
+    # undo.
     steps.walk(run)
     _finish(run)
     fence = run.report.fence
@@ -240,6 +247,8 @@ def recover(run: Attempt) -> CutoverReport | None:
         if earlier is not None and earlier.outcome not in (reports.DONE, reports.BACKED_OUT):
             # Whoever has undone it could not say so, or it never had a fence.
             earlier.error = earlier.error or f"the process was ended in state {earlier.state}"
+            # In memory; where its fence was up, `_seal` writes it with its link. Dies before that: the next process reads
+            # the same two, and says the same.
             earlier.outcome, earlier.state = reports.BACKED_OUT, steps.CAUGHT_UP
         return earlier
     # An attempt that died between its decision and its report: it has set no position, and has at most a name and
@@ -263,9 +272,13 @@ def recover(run: Attempt) -> CutoverReport | None:
         return report
     run.log.warning("attempt %d was interrupted; undoing what it did", fence_decided.attempt)
     raised = Raised.of(run.on, name, fence_decided, run.fence, report)
+    # In this process's name, and before its first request: the one that was silent may be frozen only, and what it sends
+    # from here on its own permits refuse.
     if not raised.begin(run.me):
         if raised.state.phase == CLOSING:
             raise CutoverTakenOver(run.kept.run)  # a person gives the opening up
+        # It ends there: what stands is taken over by `begin`, so by now it is opened or over, and neither of them comes
+        # here again.
         return recover(run)  # while we listened it was opened, or a guard has lifted it: our own one listens as long
     # Behind the decision, and not what was read before: its owner may have lived until then. From here on its permits
     # refuse, and it says what it will do before it does it.
@@ -291,6 +304,8 @@ def _finish(run: Attempt) -> None:
         # call comes here again.
         hold_lease(run)
         run.up = Raised.by(run).close()
+        # Dies before it: `closed` is decided, and the report has no time of it. Who goes by the fence asks what is
+        # decided.
         run.save()
 
 
@@ -300,6 +315,8 @@ def _look_who_has_come(run: Attempt) -> None:
         try:
             # Asking took its time: whoever has lifted the kept fence meanwhile has written that.
             run.report = run.kept.of(run.report.id) or run.report
+            # Between that reading and the save a person may still lift it: then the report lacks that, and what is
+            # decided has it.
             run.report.clients["since"] = dict(since)
             run.save()
         except MirrorError as e:
@@ -344,4 +361,6 @@ def _interruptible(stop: threading.Event) -> Iterator[None]:
         yield
     finally:
         for number in ends:
+            # Behind the guard and the signs, which are left before: a second SIGTERM must not end the process amid its
+            # last sign.
             signal.signal(number, signal.SIG_DFL)

@@ -146,6 +146,7 @@ def look(run: Attempt) -> CutoverFacts:
     behind = {tp: ends[tp] - reached[tp] for tp in ends if reached[tp] < ends[tp]}
     per_s = sum(max(0, reached[tp] - before[tp]) for tp in reached) / watched_s if watched_s else 0.0
     tail, status, sign = to.ask("tail", lambda: _tail(run)) or (None, "", None)
+    # Held also by a job that was killed: that nobody holds it is certain, that somebody writes is not.
     leased = to.ask("tail", lambda: run.on.target.is_anybody_writing(run.mirror.name)) is not False
     rest, compared = to.ask("compared", lambda: _compare(run, reached, ends)) or (None, None)
     holders, unseen = to.ask("transactions", lambda: _holders(run)) or ([], "")

@@ -115,6 +115,8 @@ def raise_fence(run: Attempt) -> dict[str, Any]:
     # Dies in here, or before it: `up` without a rule, and a name at most. Who lifts it takes the name away, and no rule:
     # those that are there by then are another mirror's, whatever target's ledger has decided that.
     Raised.by(run).claim(run.others, run.permit)
+    # Only here it is decided that there are rules. Dies before it, or nobody knows whether it was applied: no rule is
+    # there in any case, and who lifts goes by what is decided then (`Raised.begin`), not by what was read.
     if run.intent != intent:
         run.up, run.intent = decision.change_intent(run.life, run.mirror.name, up, intent.value()), intent
         run.report.fence.intent = as_recorded(intent)
@@ -149,6 +151,8 @@ def open_target(run: Attempt) -> dict[str, Any]:
         # Dies between the two: who can ask it finds `up`, and lifts; a guard that can't leaves the fence, and calls a
         # person (`MayBeOpen`).
         run.fence.announce(Raised.by(run).name, run.permit)
+    # The last moment at which a stop, or `max_fence_s`, makes it back out. A process that is frozen behind this for too
+    # long is refused by the broker's clock (`until_ms`), or by what others have decided.
     run.check_stop()
     # From here on "nobody knows" may mean that it is open: backing out without the ledger is forbidden (`back_out`).
     run.opening = True
@@ -164,10 +168,14 @@ def _opened(run: Attempt) -> dict[str, Any]:
     assert run.report.fence is not None and run.up is not None
     # For people: what counts is when a broker appended the record.
     run.report.fence.opened = time.time()
+    # As it was decided to go up: a retry that asks for something else completes what the first process has opened.
     run.report.fence.kept = kept = run.up.kept
     return {"fence_seconds": round(run.report.fence.seconds or 0.0, 3), "source": "fenced" if kept else "open"}
 
 
+# What a death leaves beside a fence that has to come down. Before `stop_writers`: nothing, since those steps only read.
+# From there on: a tail that has ended, and is to be started again. From `commit_groups` on: positions as well, which go
+# back by the report. In `open_target` the decision alone tells: `up` is undone as before, `opened` is gone on with.
 STEPS = (  # name          leads from    to            does
     Step("fence",          CAUGHT_UP,    FENCED,       raise_fence),    # undone: lifted
     Step("prove_fence",    FENCED,       PROVEN,       prove_fence),
@@ -194,6 +202,8 @@ def walk(run: Attempt, steps: Sequence[Step] = STEPS, begin: int = 0) -> None:
     """
     try:
         for step in steps[begin:]:
+            # Frozen before it for longer than the fence may last: its clock has gone on, and this look ends the attempt
+            # before the next step's first effect.
             run.check_stop()
             _do(run, step, reports.DONE if step is steps[-1] else reports.RUNNING)
     except BaseException as e:
@@ -241,6 +251,8 @@ def back_out(run: Attempt) -> None:
     :raises CutoverTakenOver, OpenOutcomeUnknown: nothing is undone.
     """
     with _undisturbed():
+        # Its own limit must not end the undoing. It does not last for ever all the same: once this process is silent, or
+        # hangs too long, a guard takes over by decision, and its permits refuse.
         run.fenced_until = None
         # Dies before `up`: not even this is needed. The target knows nothing of the attempt.
         if run.up is None:  # it has changed nothing
@@ -291,6 +303,8 @@ def _without_ledger(run: Attempt, raised: Raised, cause: MirrorError) -> None:
     run.report.outcome = reports.UNDO_FAILED  # the rest is left to who can ask the ledger
     try:
         # Dies behind it: `up` stands without rules, and is lifted once more by the first who can ask.
+        # Its own announcement may stand there (`open_target`): this process knows that it has not asked for `opened`
+        # behind it.
         raised.lift_rules(alone(raised, opened=True))
         raised.is_down()
     except MayBeOpen as e:
@@ -332,6 +346,8 @@ def _do(run: Attempt, step: Step, outcome: str) -> None:
     try:
         run.save()
     except BaseException:
+        # Of the last step the target is open by then, and its report is not written. So backing out asks what is decided,
+        # finds `opened`, and undoes nothing; the next process completes the report.
         run.report.state, run.report.outcome = before, reports.RUNNING
         raise
     run.log.info("%s: done in %.1f s", step.name, record.seconds)

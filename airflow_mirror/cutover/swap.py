@@ -75,6 +75,8 @@ def of_fence(target: Side, mirror: str) -> OfFence:
         there = decision.fence_state(target.ledger.values(), mirror)
     except LedgerMissing:
         there = None
+    # Told while it is lifted as well: until that is decided to be done, its rules may be there, and those of others not
+    # yet.
     if there is None or there.is_over:
         return OfFence()
     intent = intent_of(target, mirror, there)

@@ -57,6 +57,7 @@ def stop_writers(run: Attempt) -> dict[str, Any]:
     # Never before the drain: whoever takes it ends the tail, and it can't be given back. Dies right behind it: the mark
     # says that writing was ended to every tail and status; backing out, or the guard, lifts the fence, and the tail is
     # started again.
+    # Its answer is lost: it may be taken by a token that nobody has, and the report says that the tail may have lost it.
     run.lease = run.on.target.take_lease(run.mirror.name, to_end=True)
     # From behind the answer, so never too early: tasks count from before their last confirmed request.
     run.sealed_at = run.now() + run.lease.wait_s
@@ -95,6 +96,7 @@ def seal_target(run: Attempt) -> dict[str, Any]:
 
 def take_lease(run: Attempt) -> None:
     """Take over the writer lease, and wait until the tasks of its previous holder must have stopped."""
+    # Taken anew, whoever has taken it before: that one's token has died with it, and a tail may have been started since.
     stop_writers(run)
     _wait_for_the_last_task(run)
 
