@@ -98,6 +98,8 @@ def beyond(source: ClusterAdmin, plan: Plan, cut: Mapping[TopicPartition, int]) 
     # An application that wrote to a source with empty disks may have created a topic with fewer partitions.
     counts = {name: info.partitions for name, info in there.items()}
     asked = [one.source for one in found if one.source.partition < counts.get(one.source.topic, 0)]
+    # Retention goes on, also behind a fence: what it deletes between these two readings counts as there, and the export,
+    # which reads it, fails by that.
     starts, ends = source.wire.log_starts(asked), source.wire.log_ends(asked)
     grown: Mapping[TopicPartition, int] = {tp: 0 for tp in asked if tp.partition >= plan.topic(tp.topic).partitions}
     # A topic that was created again, or a partition that was added: the target has nothing of it, from its first offset

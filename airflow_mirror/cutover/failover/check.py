@@ -202,6 +202,8 @@ def check(on: Side, mirror: str) -> Check:
     # Listened for before the losses are worked out: what is told is as of the end of the silence.
     seen = tail_of(on, tail)
     now_ms = int(on.clock.time() * 1000)
+    # Each of what follows is of its own moment, and pins nothing. The decision pins direction, tail and fence by readings
+    # of its own (`run._decide`).
     there = target.topics([t.target_topic for t in plan.topics])
     groups = groups_of(target, plan)
     return Check(
@@ -223,6 +225,7 @@ def mirror_of(on: Side, mirror: str) -> tuple[Plan, Direction | None, ActiveTail
     :raises InputError: the target knows no such mirror.
     """
     target, ledger = on.admin, on.ledger
+    # One reading for all three: of two, the plan could be of a tail that was decided behind the direction.
     values = ledger.values()
     decided, tail = direction(values, mirror), active_tail(values, mirror)
     # A way back that was armed, or a rollback, has the direction since: there is no failover that could be completed.
@@ -268,6 +271,8 @@ def lost(on: Side, plan: Plan, now_ms: int) -> Losses:
     """Return what would be lost if the copy ended here."""
     target = on.admin
     seen = notes.load(plan.mirror.name, on.state(notes.prefix(plan.mirror.name)).read())
+    # Behind the notes. While a tail still copies, the target may have more than the last noted ends: counted as `beyond`,
+    # and not as a loss. Behind the taken lease the copy moves no more.
     copied = copied_to(target, plan)
     committed = plan.mirror.isolation == "read_committed"
     partitions = list(plan.routes)
@@ -308,6 +313,7 @@ def copied_to(target: ClusterAdmin, plan: Plan) -> dict[TopicPartition, int]:
 
 def groups_of(target: ClusterAdmin, plan: Plan) -> Groups:
     """Return where the selected groups stand on the target."""
+    # Who joins a group behind this listing keeps its position: a broker refuses to set it, and the group is named.
     listed, found, stable = positions_of(target, plan)
     beyond = {
         group: {tp: (p, stable[tp]) for tp, p in sorted(its.items()) if p.offset > stable[tp]}

@@ -55,6 +55,8 @@ def promote(
             return opened  # more topics than one decision holds
         return {**turn(name, one), **ended(name), **(opened or {})}
 
+    # Undecided in here: the next call reads what was applied. A direction that is there is completed, under the cut that
+    # it names; without one all of it is done anew, and the tail stays stopped in between.
     while ledger.decide(change) is not None:
         pass
     # What stands, which is somebody else's if they were faster: two calls at once end with one failover.

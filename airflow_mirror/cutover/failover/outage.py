@@ -50,9 +50,12 @@ def source_lost(on: Side, noted: State, mirror: str, lost_after_s: float) -> Out
     if mirror not in (known := mirrors(values)):
         raise InputError(f"the target knows no mirror {mirror!r}; it knows {', '.join(sorted(known)) or 'none'}.")
     tail = active_tail(values, mirror)
+    # Cut over, failed over or retired behind this look: told once, in vain, and the failover finds it.
     if tail is None or ended_by(values, mirror):
         return None
     seen = notes.load(mirror, noted.read())
+    # By the clocks of two hosts: good enough to call somebody, who decides by what the failover itself asks
+    # (`Check.refusal`).
     age_s = None if seen is None else max(0.0, on.clock.time() - seen.at_ms / 1000)
     if age_s is not None and age_s < lost_after_s:
         return None  # whatever the tail says, and so without listening for it

@@ -110,6 +110,8 @@ def watch(
     :raises InputError: that is not its source; no rights, no authorizer: see :class:`AclFence`.
     """
     begun, said_at, said = time.monotonic(), 0.0, ""
+    # Before the source is asked: a mirror that was not failed over is said now, and not on the day on which its source
+    # returns.
     failed_over(Side(target), mirror)
     answered: float | None = None
     while True:
@@ -118,6 +120,7 @@ def watch(
                 # A first answer, by connections of its own: a host that is away may swallow what is sent to it for
                 # longer.
                 asked.cluster_id()
+            # For people. A watch that dies takes it along, and the next one counts from its own first answer.
             answered = answered or time.time()
             with ClusterAdmin(source) as admin:
                 its = fence_of(fence, admin, open_by_default)
@@ -157,6 +160,7 @@ def fence_returned(
     kept = ReportStore(on.target.reports(mirror), mirror, raised.state.run, None)
     # By the attempt's id. Before the first rule, since arming and rollback read the cut in it in the place of fenced
     # ends.
+    # Two that stand by may both write it: of one attempt, with one cut, so either one serves.
     report = raised.report = kept.of(raised.state.id) or _begun(plan, raised, record.cut(), kept)
     assert report.fence is not None
     noted = record.returned()
@@ -175,6 +179,8 @@ def fence_returned(
         return known(Returned)(noted)
     # Not proven yet, and perhaps half raised by one that died: rules are a set, so all of them are created once more.
     if not raised.intent.spared:  # else it was up, and somebody has let the mirror in since
+        # A person lifts it, or another process swaps it, meanwhile: the permit refuses what comes behind that, and what
+        # was sent already is taken back unless a fence stands (`Raised.take_back`).
         raised.raise_rules(permit(life, mirror, raised.state))
     log.info("the fence is raised; waiting until every broker lists it, and the source's logs stand still")
     # In memory until the report is saved below: one that dies in between proves it again.
@@ -191,6 +197,8 @@ def fence_returned(
     # Before the report, which says that it is proven: who finds that one looks at nothing any more (`is_proven` asks
     # for both).
     record.write_returned(vars(found))
+    # Consumers may read on behind a fence, which keeps producers out alone. Who moves from here on is found by a rollback
+    # (`rollback.divergence`).
     report.groups = _groups(source, plan)
     # Arming trusts this: that it is proven, which transactions are unseen, where the groups stood. Dies before it: done
     # again.
@@ -254,6 +262,7 @@ def _begun(plan: Plan, raised: Raised, cut: Cut, kept: ReportStore) -> CutoverRe
         mirror=plan.mirror.name, plan_hash=plan.hash, id=raised.state.id, outcome=DONE, state=CUT_OVER, fence=record,
         ends=ends,
     )  # fmt: skip
+    # Dies before it: the decision has all that a lifting needs, and the next try writes it before it raises a rule.
     kept.save(report)
     return report
 

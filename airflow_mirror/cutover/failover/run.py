@@ -262,6 +262,8 @@ def _checkpoints(on: Side, plan: Plan) -> list[str]:
         noted = on.state(notes.prefix(plan.mirror.name)).read()
         found = leave_found(plan, on.admin, positions, stable, noted, int(on.clock.time() * 1000))
     except MirrorError as e:
+        # Noted as done all the same: nobody waits for it, and no later call tries it again, when applications have read
+        # on.
         return [f"not all of the last ones are written; Java clients that go by them read again: {e}"]
     return [f"{one.group} at {one.tp}: {one.downstream}" for one in found]
 
@@ -276,6 +278,7 @@ def _settings(on: Side, plan: Plan, permit: Permit) -> list[str]:
     there = target.topics([t.target_topic for t in plan.topics])
     missing = [t.target_topic for t in plan.topics if t.target_topic not in there]
     plan = replace(plan, topics=tuple(t for t in plan.topics if t.target_topic in there))
+    # As of the tail's last pass as well: what was set at the source behind that stays as it was.
     seen = seen_configs.LastSeen(plan, on.state(seen_configs.prefix(plan.mirror.name)).read())
     # Dies amid it: some topics are off hold. Harmless for as long as nobody copies, and the next call finds the rest.
     report = sync_configs(plan, seen, target, permit, hold=False)
@@ -285,6 +288,7 @@ def _settings(on: Side, plan: Plan, permit: Permit) -> list[str]:
 def _grants(on: Side, plan: Plan, permit: Permit) -> list[str]:
     """Let writers write, by the rules last seen of the source, as far as the plan allows: first those that deny."""
     name = plan.mirror.name
+    # As of the tail's last pass: who was granted or denied something at the source behind that is known to nobody here.
     noted = seen_acls.last_seen(name, on.state(seen_acls.prefix(name)))
     if noted is None:
         return ["no rules of writers are known (sync_acls of the Mirror): where the target has ACLs, grant them by hand"]

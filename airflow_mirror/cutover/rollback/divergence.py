@@ -102,6 +102,8 @@ def divergence(
     ]
     positions = read_positions(target, plan.mirror, [t.source_topic for t in plan.topics])
     groups = {group: found for group, found in positions.items() if found}
+    # States behind positions: a group whose last member ends in between may have committed behind this reading. The
+    # rollback reads positions again, behind its own fence.
     problems = undecided(
         report, target.group_states(sorted(groups)), source.groups_offsets(sorted(groups)), groups, accepted
     )

@@ -87,6 +87,8 @@ def read_back(verdict: TopicDivergence, directory: Path) -> Exported:
     place = _place(directory, verdict)
     try:
         text = (place / MANIFEST).read_bytes()
+        # Read once, with its digest of these very bytes: replaced behind this, it is another export (`failback.failback`
+        # compares).
         manifest = json.loads(text)
         rows: list[dict[str, Any]] = manifest["partitions"]
         known = {row["partition"]: (row["start"], row["end"]) for row in rows}
@@ -127,6 +129,8 @@ def _write(log: WireCluster, one: Surplus, place: Path) -> dict[str, Any]:
     path = place / name
     path.parent.mkdir(parents=True, exist_ok=True)
     # Over what a call that died has left: half a file is never gone on with, since the log may have lost its beginning.
+    # Two calls at once write the same bytes here. One that reads back what the other has just begun anew says that the
+    # export is broken, and deletes nothing.
     with path.open("wb") as file:
 
         def written() -> Iterator[RawBatch]:

@@ -109,6 +109,7 @@ def failback(
     # As they are now, whatever a call before has found: it may have died behind a deletion, and the topic is `gone` by
     # now.
     found = {one.topic: one for one in classify_divergence(report.cut, plan, source, on.target.admin, level)}
+    # A topic that a call before has deleted is `gone`, and named once more by its retry: no error, and nothing to delete.
     if unknown := [topic for topic in recreate if topic not in found or found[topic].verdict == DELTA]:
         raise InputError(f"{', '.join(unknown)}: only a topic that has diverged is deleted and created again.")
     if recreate and export_to is None:

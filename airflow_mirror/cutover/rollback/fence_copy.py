@@ -20,6 +20,8 @@ def copy_fence(on: Platform, report_of: ReportStore, plan: Plan) -> None:
     """
     name, report, source_ledger = plan.mirror.name, report_of.load(), on.source.ledger
     state = fence_state(on.target.ledger.values(), name)
+    # Who closes the fence behind this look, or dies before a copy of that, leaves one here that says `opened`: it names
+    # rules that are gone, and a person who lifts by it finds none to delete.
     assert report is not None and state is not None
     whole = on.target.plan(name, state.plan, state.revision)
     # Plan, amendments, record, report: the record last but one, since it names what is before it. A death in between
@@ -28,6 +30,8 @@ def copy_fence(on: Platform, report_of: ReportStore, plan: Plan) -> None:
     for amendment in whole.amendments:
         ledger_store.amend(amendment, name, on.source.state(PLAN.below(name)), source_ledger)
     note_copy(source_ledger, name, state, older_copy(on, plan, state, source_ledger.values()))
+    # Dies before it: the copy has no report that says it has ended, so it is lifted on a person's word alone
+    # (`lifting._closed`), until the next call writes it.
     ReportStore(on.source.reports(name), name, report_of.run, None).save(report)
 
 

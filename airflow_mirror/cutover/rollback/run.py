@@ -129,6 +129,8 @@ def _open_source(way: WayBack, on: Platform, log: Log) -> None:
 
 def turned(way: WayBack, run: str, _values: Values) -> Values:
     """Return what is decided with the opening of the old source."""
+    # One above the arming, as the old source's ledger has noted it. What was decided there since this attempt began is
+    # pinned (`decision.open_behind`), and refuses the opening.
     one = Direction(
         generation=way.decided.generation + 1, primary=way.plan.target_cluster_id, by=ROLLBACK, attempt=run,
         plan=way.plan.hash, at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -146,6 +148,8 @@ def _require(
     way: WayBack, source: ClusterAdmin, target: ClusterAdmin, log: Log, also: Callable[[], object]
 ) -> None:  # fmt: skip
     also()
+    # Of this moment: applications write and read on. What is written behind it is copied back, and groups that read on
+    # are waited for behind the fence (`groups_at_rest`).
     found = counted(way, source, target)
     for line in found.lines():
         log.info("%s", line)
