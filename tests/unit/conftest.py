@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 import airflow_mirror
 from airflow_mirror.wire import heart
 from tests.coverage import PACKAGES
+from tests.driven.ledger import LedgerCluster
 from tests.parts import EXAMPLES
 
 if TYPE_CHECKING:
@@ -50,6 +51,14 @@ def either_heart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     elif heart.engine is None:
         pytest.skip("nothing could compile the heart on this machine")
     return str(request.param)
+
+
+@pytest.fixture
+def ledger_target(tmp_path: Path) -> Iterator[LedgerCluster]:
+    """A target whose ledger has begun."""
+    with LedgerCluster(tmp_path) as cluster:
+        cluster.begin()
+        yield cluster
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,12 +16,13 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import InputError, JobFailed, JobNeedsHuman, MirrorError, TryAgain
 from airflow_mirror.jobs.progress.wording import progress_line
 from airflow_mirror.jobs.runner import keeping
-from airflow_mirror.jobs.runner.active import ActiveTail
+from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat
 from airflow_mirror.jobs.runner.keeping import Kept, keep
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.jobs.runner.plain import PlainProcesses
 from airflow_mirror.jobs.runner.spec import JobSpec
 from airflow_mirror.jobs.runner.state import FAILED, LOST, RUNNING, SUCCEEDED
+from tests.driven.ledger import LedgerCluster
 
 ELSEWHERE = keeping._elsewhere
 SPEC = JobSpec(kind="streaming_tail", mirror={"name": "m"})
@@ -254,13 +256,28 @@ def test_who_wants_to_fail_fast_is_told_at_the_first_failure(elsewhere: Any) -> 
     [(True, "plain", None), (True, "client", "host-b"), (False, "plain", "host-b")],
 )
 def test_plain_processes_share_with_a_tail_elsewhere_and_others_wait_for_it(
-    deals: bool, place: str, host: str | None, monkeypatch: pytest.MonkeyPatch
+    deals: bool, place: str, host: str | None, ledger_target: LedgerCluster
 ) -> None:
     tail = ActiveTail(mirror={"name": "m"}, plan="", inputs="", directory="", host="host-b", deals=deals)
-    monkeypatch.setattr(keeping, "ClusterAdmin", lambda _: nullcontext())
-    monkeypatch.setattr(keeping, "Ledger", lambda _: SimpleNamespace(values=dict))
-    monkeypatch.setattr(keeping, "state_of", lambda *_: None)
-    monkeypatch.setattr(keeping, "active_tail", lambda *_: tail)
-    monkeypatch.setattr(keeping, "Watch", lambda _: SimpleNamespace(settled=lambda _: RUNNING))
+    ledger_target.ledger.decide(lambda _: {f"active/{tail.name}": tail.value()})
     runner: Any = SimpleNamespace(find=lambda _: None, place=SimpleNamespace(name=place))
-    assert ELSEWHERE(runner, "m", SECRETS["target"]) == host
+    with giving_signs(ledger_target, tail):
+        assert ELSEWHERE(runner, "m", ledger_target.config) == host
+
+
+@contextmanager
+def giving_signs(target: LedgerCluster, tail: ActiveTail) -> Iterator[None]:
+    ended = threading.Event()
+
+    def live() -> None:
+        signs = Heartbeat(target.state, tail)
+        while not ended.wait(0.05):
+            signs.give(RUNNING)
+
+    with ThreadPoolExecutor(1) as pool:
+        living = pool.submit(live)
+        try:
+            yield
+        finally:
+            ended.set()
+        living.result()

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from airflow_mirror.common.policy import DECISIONS
 from airflow_mirror.copy.options import CopyOptions
-from airflow_mirror.errors import LedgerLost, MirrorPaused, TailReplaced, TryAgain, WritingEnded
+from airflow_mirror.errors import MirrorPaused, TailReplaced, WritingEnded
 from airflow_mirror.jobs.driver import presence as module
 from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.driver.presence import TailHeartbeat, presence
@@ -21,7 +22,6 @@ from airflow_mirror.jobs.runner import active
 from airflow_mirror.jobs.runner.active import ActiveTail, Watch, active_tail, ask_to_stop, ended
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wish, wish
-from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.kinds import whole
 from airflow_mirror.ledger.records import TOPIC
 from airflow_mirror.mirror import Mirror
@@ -29,59 +29,46 @@ from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.amendment import amended, next_amendment
 from airflow_mirror.plan.direction import Direction, turn
 from airflow_mirror.plan.ownership import Owned
+from airflow_mirror.wire.error_codes import ErrorCode
 from tests.builders import plan_of, request, topic_plan
-from tests.unit.ledger.memory import MemoryLedger, MemoryState
-
-
-class State(MemoryState):
-    """``away``: it can be read and not written, as where too few replicas are in sync."""
-
-    away, reads = False, 0
-
-    def read(self) -> dict[str, bytes]:
-        self.reads += 1
-        return super().read()
-
-    def write(self, values: Mapping[str, bytes | None], permit: Permit = unfenced) -> None:
-        if self.away:
-            raise TryAgain("too few replicas are in sync")
-        super().write(values, permit)
+from tests.driven.ledger import LedgerCluster
+from tests.driven.script import Fault
 
 
 class Target:
-    """A target of which nobody knows more than its ledger and its state."""
+    """A target of which nobody knows more than its ledger and its state.
 
-    def __init__(self) -> None:
-        self.ledger: Any = MemoryLedger()
-        self.state, self.stopping = State(), threading.Event()
+    ``away``: it can be read and not written.
+    """
+
+    def __init__(self, ledger_target: LedgerCluster) -> None:
+        self.away = False
+        refused = Fault.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        ledger_target.script.on("Produce", refused, times=None, when=lambda _: self.away)
+        self.cluster, self.stopping = ledger_target, threading.Event()
+        self.ledger, self.state = ledger_target.ledger, ledger_target.state
         self.plan = plan_of(Mirror(name="m", source="a", target="b"), topic_plan("t", {0: 0}, source_topic_id="id"))
         self.job = CopyJob(
-            mirror=self.plan.mirror, source="a", target="b", plan=self.plan, options=CopyOptions(mirror="m")
+            mirror=self.plan.mirror,
+            source="a",
+            target=ledger_target.reference,
+            plan=self.plan,
+            options=CopyOptions(mirror="m"),
         )
 
     @contextmanager
     def tail(self, replaces: str = "") -> Iterator[TailHeartbeat]:
-        asked = request(TailRequest, replaces=replaces)
+        asked = request(TailRequest, target=self.cluster.reference, replaces=replaces)
         with presence(self.job, asked, StatusFile(None), self.stopping) as there:
             yield there
             there.ends_with(({}, None))
 
 
 @pytest.fixture
-def target(monkeypatch: pytest.MonkeyPatch) -> Target:
-    one = Target()
-
-    @contextmanager
-    def admin(_: Any) -> Iterator[None]:
-        yield None
-
-    monkeypatch.setattr(module, "load", lambda *_: None)
-    monkeypatch.setattr(module, "ClusterAdmin", admin)
-    monkeypatch.setattr(module, "Ledger", lambda _: one.ledger)
-    monkeypatch.setattr(module, "state_of", lambda *_, **__: one.state)
+def target(ledger_target: LedgerCluster, monkeypatch: pytest.MonkeyPatch) -> Target:
     monkeypatch.setattr(module, "_LISTEN_EVERY_S", 0.01)
     monkeypatch.setattr(active, "SIGN_EVERY_S", 0.01)
-    return one
+    return Target(ledger_target)
 
 
 def until(question: Any) -> None:
@@ -174,11 +161,7 @@ def test_wishes_are_known_at_the_start_and_heard_later(target: Target) -> None:
 def test_paused_tail_does_not_begin_where_it_could_hear_nothing(target: Target) -> None:
     """Its ledger is lost; copying goes on without, but not against a wish."""
 
-    class Lost:
-        def values(self) -> Any:
-            raise LedgerLost("it was deleted")
-
-    target.ledger = Lost()
+    target.cluster.create(DECISIONS)
     with target.tail() as there:
         assert there.wishes.pause is None
     wish(target.state, "m", "pause", Wish(by="ann@desk", at="noon"))
@@ -194,10 +177,10 @@ def test_tail_listens_while_it_can_give_no_sign(target: Target, monkeypatch: pyt
         assert tail is not None
         wish(target.state, "m", "rate", Wish(by="bob", at="one", max_bytes_per_second=5))
         ask_to_stop(target.state, "m", tail.job, "ann")
-        target.state.away = True
+        target.away = True
         until(target.stopping.is_set)
         until(lambda: there.wishes.rate is not None)
-        target.state.away = False
+        target.away = False
 
 
 def test_signs_resume_after_an_hour_in_which_none_could_be_written(target: Target) -> None:
@@ -206,11 +189,11 @@ def test_signs_resume_after_an_hour_in_which_none_could_be_written(target: Targe
         tail, watch = active_tail(target.ledger.values(), "m"), Watch(target.state)
         assert tail is not None
         until(lambda: watch.sign(tail) is not None)
-        target.state.away = True
-        before, looks = watch.sign(tail), target.state.reads
-        until(lambda: target.state.reads > looks + 20)
+        target.away = True
+        before, looks = watch.sign(tail), len(target.cluster.asked("Fetch"))
+        until(lambda: len(target.cluster.asked("Fetch")) > looks + 40)
         assert watch.sign(tail) == before and not target.stopping.is_set()
-        target.state.away = False
+        target.away = False
         until(lambda: (sign := watch.sign(tail)) is not None and sign.number > before.number)  # type: ignore[union-attr]
         ask_to_stop(target.state, "m", tail.job, "ann")
         until(target.stopping.is_set)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping
-from contextlib import closing
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +14,9 @@ from airflow_mirror.jobs.request import JobRequest
 from airflow_mirror.jobs.runner import reports
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.ledger.kinds import MOST_BYTES
+from airflow_mirror.ledger.state import State, state_of
 from tests.builders import request
+from tests.driven.ledger import LedgerCluster
 from tests.unit.ledger.memory import MemoryState
 
 KEY = reports.report_key("m", "abc")
@@ -66,80 +67,76 @@ def test_reports_of_the_last_jobs_are_kept(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class Target:
-    """A target whose state fails to be written some times."""
+    """A target in whose state a job reports."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, failures: int = 0) -> None:
-        self.state, self._failures = MemoryState(), failures
-        self._write = self.state.write
-        monkeypatch.setattr(self.state, "write", self._try)
-        monkeypatch.setattr(reporting, "state_of", lambda *_, **__: self.state)
-        monkeypatch.setattr(reporting, "load", lambda *_: None)
-        monkeypatch.setattr(reporting, "ClusterAdmin", lambda _: closing(self))
-        monkeypatch.setattr(reporting, "_AGAIN_S", 0.0)
-
-    def close(self) -> None:
-        pass
-
-    def _try(self, values: Mapping[str, bytes | None]) -> None:
-        if self._failures and values:
-            self._failures -= 1
-            raise TryAgain("no broker answered")
-        self._write(values)
+    def __init__(self, ledger_target: LedgerCluster) -> None:
+        self.cluster, self.state = ledger_target, ledger_target.state
 
     @property
     def said(self) -> dict[str, Any]:
         return reports.read(self.state, KEY) or {}
 
+    def run(self, work: Any, key: str = KEY) -> int:
+        target = self.cluster.reference
+        told = entry.Told(target=target, report=key)
+        return entry.carry_out(lambda: request(JobRequest, target=target, report=key), work, told)
 
-def run(work: Any, key: str = KEY) -> int:
-    return entry.carry_out(lambda: request(JobRequest, target="t", report=key), work, entry.Told(target="t", report=key))
+
+def until(question: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not question():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
-def test_summary_of_a_job_is_its_last_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    target = Target(monkeypatch, failures=3)
-    assert run(lambda *_: ({"records": 7}, None)) == 0
+@pytest.fixture
+def target(ledger_target: LedgerCluster) -> Target:
+    return Target(ledger_target)
+
+
+def test_summary_of_a_job_is_its_last_report(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its state can't be written a few times first, each time for as long as a write is tried."""
+    failures = [TryAgain("no broker answered")] * 3
+
+    def failing(*given: Any, **more: Any) -> State:
+        if failures:
+            raise failures.pop()
+        return state_of(*given, **more)
+
+    monkeypatch.setattr(reporting, "state_of", failing)
+    monkeypatch.setattr(reporting, "_AGAIN_S", 0.0)
+    assert target.run(lambda *_: ({"records": 7}, None)) == 0 and not failures
     assert (target.said["state"], target.said["summary"], target.said["error"]) == ("SUCCEEDED", {"records": 7}, None)
 
 
-def test_error_of_a_job_is_reported_with_its_blame(monkeypatch: pytest.MonkeyPatch) -> None:
-    target = Target(monkeypatch)
-    assert run(lambda *_: ({"records": 7}, NeedsHuman("t-0: foreign data"))) == 1
+def test_error_of_a_job_is_reported_with_its_blame(target: Target) -> None:
+    assert target.run(lambda *_: ({"records": 7}, NeedsHuman("t-0: foreign data"))) == 1
     said = target.said
     assert (said["state"], said["blame"], said["error"], said["summary"]) == (
         "FAILED", "human", "t-0: foreign data", {"records": 7},
     )  # fmt: skip
 
 
-def test_bug_in_a_job_is_reported_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    target = Target(monkeypatch)
+def test_bug_in_a_job_is_reported_before_it_ends(target: Target) -> None:
     with pytest.raises(ZeroDivisionError):
-        run(lambda *_: 1 / 0)  # type: ignore[arg-type, return-value]
+        target.run(lambda *_: 1 / 0)  # type: ignore[arg-type, return-value]
     assert (target.said["state"], target.said["error"]) == ("FAILED", "division by zero")
 
 
-def test_running_job_reports_its_phase_without_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    target, seen = Target(monkeypatch), threading.Event()
-    write = target.state.write
-
-    def see(values: Mapping[str, bytes | None]) -> None:
-        write(values)
-        if target.said.get("phase") == "copying":
-            seen.set()
-
-    monkeypatch.setattr(target.state, "write", see)
+def test_running_job_reports_its_phase_without_partitions(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reporting, "_EVERY_S", 0.01)
 
     def work(_: JobRequest, status: StatusFile) -> Any:
         status.update("copying", partitions=[{"topic": "t"}])
-        assert seen.wait(60) and "partitions" not in target.said
+        until(lambda: target.said.get("phase") == "copying")
+        assert "partitions" not in target.said
         return {}, None
 
-    assert run(work) == 0
+    assert target.run(work) == 0
 
 
-def test_job_without_a_key_reports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    target = Target(monkeypatch)
-    assert run(lambda *_: ({}, None), key=None) == 0
+def test_job_without_a_key_reports_nothing(target: Target) -> None:
+    assert target.run(lambda *_: ({}, None), key=None) == 0
     assert target.state.read() == {}
 
 
@@ -155,13 +152,12 @@ def test_application_of_a_driver_is_that_of_its_container(container: str, applic
     assert presence._application({"CONTAINER_ID": container}) == application
 
 
-def test_request_that_is_refused_is_the_last_report_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_that_is_refused_is_the_last_report_too(target: Target) -> None:
     """A driver on another host may lack what the Mirror names: without a report its job would be taken for lost."""
-    target = Target(monkeypatch)
     wrong = InvalidField("policy", "company:Names", "can't be imported", "Install it on the cluster.")
 
     def refuse() -> JobRequest:
         raise wrong
 
-    assert entry.carry_out(refuse, lambda *_: ({}, None), entry.Told(target="t", report=KEY)) == 2
+    assert entry.carry_out(refuse, lambda *_: ({}, None), entry.Told(target=target.cluster.reference, report=KEY)) == 2
     assert (target.said["state"], target.said["error"], target.said["blame"]) == ("FAILED", str(wrong), "input")

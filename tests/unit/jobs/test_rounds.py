@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +29,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import Fenced
 from tests.builders import plan_of, topic_plan
-from tests.unit.ledger.memory import MemoryLedger, MemoryState
+from tests.driven.ledger import LedgerCluster
 
 ENDS = {0: 100, 1: 100, 2: 100}
 HANDOVER_S = 0.4
@@ -60,14 +59,14 @@ class Leases:
 
 
 class Bulk:
-    """A bulk copy whose tasks copy ten offsets of each partition at a time, and whose target is in memory.
+    """A bulk copy whose tasks copy ten offsets of each partition at a time, in memory; its target has a ledger.
 
     :ivar rounds: what was wished in each round, and its partitions. :ivar during: called after each ten offsets.
     :ivar begun_at: of each round, monotonic. :ivar lost: partitions of a task that is lost in the present round.
     """
 
-    def __init__(self, leases: Leases) -> None:
-        self.state, self.held, self.ledger = MemoryState(), HeldLease(None, "m"), MemoryLedger()  # type: ignore[arg-type]
+    def __init__(self, leases: Leases, ledger_target: LedgerCluster) -> None:
+        self.cluster, self.state, self.held = ledger_target, ledger_target.state, HeldLease(None, "m")  # type: ignore[arg-type]
         self.leases, self.begun_at, self.lost = leases, list[float](), set[int]()
         self.status = StatusFile(None)
         self.position = dict.fromkeys(ENDS, 0)
@@ -77,7 +76,9 @@ class Bulk:
 
     def run(self) -> list[PartitionResult]:
         plan = plan_of(Mirror(name="m", source="a", target="b"), topic_plan("t", {0: 0}, source_topic_id="id"))
-        job = CopyJob(mirror=plan.mirror, source="a", target="b", plan=plan, options=CopyOptions(mirror="m"))
+        job = CopyJob(
+            mirror=plan.mirror, source="a", target=self.cluster.reference, plan=plan, options=CopyOptions(mirror="m")
+        )
         ranges = [
             CopyRange(source_topic="t", target_topic="t", partition=p, start_offset=0, end_offset=end)
             for p, end in ENDS.items()
@@ -122,20 +123,10 @@ class Bulk:
 
 
 @pytest.fixture
-def bulk(monkeypatch: pytest.MonkeyPatch) -> Bulk:
-    one = Bulk(Leases(monkeypatch))
-
-    @contextmanager
-    def admin(_: Any) -> Iterator[None]:
-        yield None
-
-    monkeypatch.setattr(module, "load", lambda *_: None)
-    monkeypatch.setattr(module, "ClusterAdmin", admin)
-    monkeypatch.setattr(module, "Ledger", lambda _: one.ledger)
-    monkeypatch.setattr(module, "state_of", lambda *_, **__: one.state)
+def bulk(ledger_target: LedgerCluster, monkeypatch: pytest.MonkeyPatch) -> Bulk:
     monkeypatch.setattr(module, "_LISTEN_EVERY_S", 0.01)
     monkeypatch.setattr(active, "SIGN_EVERY_S", 0.01)
-    return one
+    return Bulk(Leases(monkeypatch), ledger_target)
 
 
 def until(question: Callable[[], bool]) -> None:
@@ -215,11 +206,12 @@ def test_a_target_without_a_ledger_gets_no_signs(bulk: Bulk, monkeypatch: pytest
             raise LedgerMissing()
 
     monkeypatch.setattr(module, "Ledger", lambda _: Missing())
-    written: list[Any] = []
-    monkeypatch.setattr(bulk.state, "write", written.append)
+    written = len(bulk.cluster.asked("Produce"))
     bulk.during = at(150, lambda: time.sleep(0.1))
     bulk.run()
-    assert not written
+    assert len(bulk.cluster.asked("Produce")) == written
+    bulk.wish("rate", Wish.now(7))
+    assert len(bulk.cluster.asked("Produce")) > written, "it would have been seen"
 
 
 def test_a_failure_that_is_to_end_the_copy_ends_all_its_tasks_and_no_round_follows(bulk: Bulk) -> None:

@@ -28,9 +28,11 @@ from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Heartbeat, 
 from airflow_mirror.jobs.runner.state import FAILED, RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.ledger.records import MEMBER, SIGN, TOPIC
+from airflow_mirror.ledger.state import State
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.ownership import Owned
-from tests.unit.ledger.memory import MemoryLedger, MemoryState
+from tests.driven.ledger import LedgerCluster
+from tests.unit.ledger.memory import MemoryState
 
 MIRROR = Mirror(name="m", source="a", target="b")
 LEASE = LeaseToken(transactional_id="lease", producer_id=7, epoch=3, mark_ms=1004, wait_s=0.0)
@@ -130,7 +132,7 @@ def test_every_list_goes_to_exactly_one_process(count: int) -> None:
 class Dealt:
     """A dealer that looks when it is told to, and a clock that stands still meanwhile."""
 
-    def __init__(self, state: MemoryState) -> None:
+    def __init__(self, state: State) -> None:
         self.clock, self.state = Clock(), state
         self.reports = list[str]()
         self.dealer = Dealer("m", TAIL, "b", watch=lambda state: Watch(state, self.clock))
@@ -269,35 +271,18 @@ class FakeWorkers:
         pass
 
 
-class Nowhere:
-    """A target of which a member knows nothing but its state and its ledger."""
-
-    def __init__(self, *_: Any) -> None:
-        self.wire = None
-
-    def __enter__(self) -> Nowhere:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
 class There:
     """A member in a thread, and the tail whose mirror it shares."""
 
-    def __init__(self, state: MemoryState, patch: pytest.MonkeyPatch) -> None:
-        self.state, self.ledger, self.clock = state, MemoryLedger(), Clock()
+    def __init__(self, ledger_target: LedgerCluster, patch: pytest.MonkeyPatch) -> None:
+        self.state, self.ledger, self.clock = ledger_target.state, ledger_target.ledger, Clock()
         self.workers, self.stopping = FakeWorkers(), threading.Event()
         self.tail = process(job=TAIL, processes=0, deals=True)
         self.ended_writing = False
-        patch.setattr(module, "ClusterAdmin", Nowhere)
-        patch.setattr(module, "load", lambda *_: None)
-        patch.setattr(module, "Ledger", lambda _: self.ledger)
-        patch.setattr(module, "state_of", lambda *_, **__: state)
         patch.setattr(module, "Watch", lambda state: Watch(state, self.clock))
         patch.setattr(module, "_LOOK_EVERY_S", 0.01)
         patch.setattr(lease, "is_writing_ended", lambda *_: self.ended_writing)
-        self.member = Member(MIRROR, "a", "b", self.workers, StatusFile(None))  # type: ignore[arg-type]
+        self.member = Member(MIRROR, "a", ledger_target.reference, self.workers, StatusFile(None))  # type: ignore[arg-type]
         self.ends: tuple[Verdict, str] | Exception | None = None
         self.thread = threading.Thread(target=self._run)
 
@@ -334,21 +319,21 @@ def until(question: Callable[[], Any]) -> None:
 
 
 @pytest.fixture
-def there(state: MemoryState, monkeypatch: pytest.MonkeyPatch) -> Iterator[There]:
-    one = There(state, monkeypatch)
+def there(ledger_target: LedgerCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[There]:
+    one = There(ledger_target, monkeypatch)
     yield one
     one.stopping.set()
     if one.thread.ident is not None:
         one.thread.join(20)
 
 
-def test_a_share_is_carried_out_under_its_lease_and_reported(there: There, state: MemoryState) -> None:
+def test_a_share_is_carried_out_under_its_lease_and_reported(there: There) -> None:
     job = there.start()
     there.give(job, share(1, 2))
     until(lambda: there.workers.carried == [([1, 2], LEASE)])
     there.give(job, Share(number=2, lease=LEASE, options=CopyOptions(mirror="m"), ends=1))
-    until(lambda: shares.report_of(dict(state.read()), "m", job, TAIL))
-    assert shares.report_of(dict(state.read()), "m", job, TAIL) == (1, [result(1), result(2)])
+    until(lambda: shares.report_of(dict(there.state.read()), "m", job, TAIL))
+    assert shares.report_of(dict(there.state.read()), "m", job, TAIL) == (1, [result(1), result(2)])
 
 
 def test_a_new_share_begins_when_the_old_one_has_ended(there: There) -> None:
@@ -361,21 +346,21 @@ def test_a_new_share_begins_when_the_old_one_has_ended(there: There) -> None:
     assert there.workers.most == 1
 
 
-def test_a_share_that_was_recalled_before_it_was_seen_is_reported_as_nothing(there: There, state: MemoryState) -> None:
+def test_a_share_that_was_recalled_before_it_was_seen_is_reported_as_nothing(there: There) -> None:
     job = there.start()
     there.give(job, Share(number=2, lease=LEASE, options=CopyOptions(mirror="m"), ends=1))
-    until(lambda: shares.report_of(dict(state.read()), "m", job, TAIL) == (2, []))
+    until(lambda: shares.report_of(dict(there.state.read()), "m", job, TAIL) == (2, []))
     assert there.workers.carried == []
 
 
-def test_who_is_stopped_reports_and_leaves_at_once(there: There, state: MemoryState) -> None:
+def test_who_is_stopped_reports_and_leaves_at_once(there: There) -> None:
     job = there.start()
     there.give(job, share(1))
     until(lambda: there.workers.running == 1)
     there.stopping.set()
     assert there.end()[0] is Verdict.END
-    assert shares.report_of(state.read(), "m", job, TAIL) == (1, [result(1)])
-    assert active.said(MEMBER, state.read(), "m") == []
+    assert shares.report_of(there.state.read(), "m", job, TAIL) == (1, [result(1)])
+    assert active.said(MEMBER, there.state.read(), "m") == []
     assert there.member.outcome()[0]["bytes"] == 10
 
 
@@ -492,7 +477,8 @@ def stream(dealt: Dealt, tail: FakeTail, own: FakeWorkers) -> Iterator[PlainStre
         one.stop(0.5)
 
 
-def test_a_turn_has_the_results_of_all_and_ends_for_all(there: There, state: MemoryState, dealt: Dealt) -> None:
+def test_a_turn_has_the_results_of_all_and_ends_for_all(there: There) -> None:
+    state, dealt = there.state, Dealt(there.state)
     job = there.start()
     Heartbeat(state, process(job=job)).give(RUNNING)  # numbers differ from those of its own
     own, tail = FakeWorkers(), FakeTail()
