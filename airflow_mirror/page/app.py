@@ -43,11 +43,11 @@ def _rights(user: Annotated[BaseUser, Depends(get_user)]) -> Rights:
 Allowed = Annotated[Rights, Depends(_rights)]
 
 
-def make_app(looks: Looks) -> FastAPI:
-    """Return the application."""
+def make_app(looks: Looks, wait_s: float = WAIT_S) -> FastAPI:
+    """Return the application. :param wait_s: how long a route waits for what nobody has seen yet."""
     # For every route, those to come too: a plugin's are open to everybody by default.
     app = FastAPI(title="Mirrors", dependencies=[Depends(get_user)], docs_url=None, redoc_url=None, openapi_url=None)
-    page = _Page(looks)
+    page = _Page(looks, wait_s)
     app.get("/list")(page.every)
     app.get("/one")(page.one)
     app.get("/clients")(page.clients)
@@ -67,12 +67,12 @@ def make_app(looks: Looks) -> FastAPI:
 class _Page:
     """The routes that show something of a mirror."""
 
-    def __init__(self, looks: Looks) -> None:
-        self._looks = looks
+    def __init__(self, looks: Looks, wait_s: float) -> None:
+        self._looks, self._wait_s = looks, wait_s
 
     def every(self, rights: Allowed) -> dict[str, Any]:
         """Return the targets and the mirrors that a user may see; a target that he sees no mirror of is not there."""
-        looked = self._looks.targets(WAIT_S)
+        looked = self._looks.targets(self._wait_s)
         rows = [row for one in looked for row in one["mirrors"] if rights.sees(row["dag"])]
         waits = by_mirror(waiting(), rows, rights.sees_approvals)
         with_mirrors = {row["target_id"] for row in rows}
@@ -88,7 +88,7 @@ class _Page:
         rows = {row["mirror"]: row for row in self.every(rights)["mirrors"] if row["target_id"] == target}
         if mirror not in rows:
             raise HTTPException(404, "no such mirror")
-        closely = self._looks.mirror(target, mirror, WAIT_S)
+        closely = self._looks.mirror(target, mirror, self._wait_s)
         if closely is not None:  # a drill has a mirror of its own, which is another DAG's
             seen = {name: its for name, its in closely["drills"].items() if name in rows or rights.reads_all}
             closely = {**closely, "drills": seen}
@@ -102,13 +102,13 @@ class _Page:
         shown = self.every(rights)["mirrors"]
         if not any((row["target_id"], row["mirror"]) == (target, mirror) for row in shown):
             raise HTTPException(404, "no such mirror")
-        return self._looks.clients(target, mirror, WAIT_S) or {"looking": True}
+        return self._looks.clients(target, mirror, self._wait_s) or {"looking": True}
 
     def file(self, rights: Allowed, mirror: str, path: str) -> Response:
         """Return a file of a mirror; a cutover's report from its target where this host lacks the file."""
         found = [
             (one["target_id"], row["dag"])
-            for one in self._looks.targets(WAIT_S)
+            for one in self._looks.targets(self._wait_s)
             for row in one["mirrors"]
             if row["mirror"] == mirror
         ]

@@ -74,9 +74,13 @@ class TargetLook(Look):
 
 
 class Looks:
-    """All looks of this process."""
+    """All looks of this process.
 
-    def __init__(self) -> None:
+    :param fresh_s: for how long what a target said is not asked for again. :param closely_fresh_s: and of one mirror.
+    """
+
+    def __init__(self, fresh_s: float = FRESH_S, closely_fresh_s: float = CLOSELY_FRESH_S) -> None:
+        self._fresh_s, self._closely_fresh_s = fresh_s, closely_fresh_s
         self._targets, self._mirrors = (Threads(most) for most in _THREADS)
         self._ids = Single(target_ids, _CONNECTIONS_FRESH_S, self._targets)
         self._looks: dict[tuple[str, ...], tuple[Look, Single[dict[str, Any]]]] = {}
@@ -86,7 +90,7 @@ class Looks:
         """Return what each target said last; ``looking``: nothing yet, and ``wait_s`` are over."""
         ids = self._ids.get(wait_s) or []
         singles = [
-            self._single(partial(TargetLook, self._courses[one], one), FRESH_S, self._targets, one) for one in ids
+            self._single(partial(TargetLook, self._courses[one], one), self._fresh_s, self._targets, one) for one in ids
         ]  # fmt: skip
         wait([one.begin() for one in singles], wait_s)
         self.forget()
@@ -95,12 +99,14 @@ class Looks:
 
     def mirror(self, conn_id: str, name: str, wait_s: float) -> dict[str, Any] | None:
         """Return what was found of a mirror last; None: nothing yet."""
-        return self._single(partial(MirrorLook, conn_id, name), CLOSELY_FRESH_S, self._mirrors, conn_id, name).get(wait_s)
+        return self._single(partial(MirrorLook, conn_id, name), self._closely_fresh_s, self._mirrors, conn_id, name).get(
+            wait_s
+        )
 
     def clients(self, conn_id: str, name: str, wait_s: float) -> dict[str, Any] | None:
         """Return who reads and writes a mirror's topics, asked for this or a moment ago; None: not yet."""
         make = partial(ClientsLook, conn_id, name)
-        single = self._single(make, CLOSELY_FRESH_S, self._mirrors, conn_id, name, "clients")
+        single = self._single(make, self._closely_fresh_s, self._mirrors, conn_id, name, "clients")
         reading = single.begin()
         wait([reading], wait_s)
         return single.last if reading.done() else None  # nobody takes what was before for an answer

@@ -39,9 +39,10 @@ from airflow_mirror.extras.clients.inventory import NOT_YET, READS, Inventory, R
 from airflow_mirror.extras.drill.store import Drill, Drills
 from airflow_mirror.hooks.home import url_of
 from airflow_mirror.operators.pace import PaceMirrorOperator
-from airflow_mirror.page import app, closely, looks
+from airflow_mirror.page import closely
 from airflow_mirror.page.actions import ACTIONS
 from airflow_mirror.page.app import make_app
+from airflow_mirror.page.looks import Looks
 from airflow_mirror.page.rows import clients_in
 from airflow_mirror.plan.findings import BLOCK
 from tests.driven.cluster import DrivenCluster
@@ -114,10 +115,10 @@ def _as_in_the_api_server(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
 
 
 @contextmanager
-def another() -> Iterator[TestClient]:
+def another(looking: Looks | None = None, wait_s: float = 60.0) -> Iterator[TestClient]:
     """The page of another API server."""
-    looking = looks.Looks()
-    with TestClient(make_app(looking)) as client:
+    looking = looking or Looks()
+    with TestClient(make_app(looking, wait_s)) as client:
         yield client
     deadline = time.monotonic() + 60
     while looking._looks and time.monotonic() < deadline:
@@ -126,8 +127,22 @@ def another() -> Iterator[TestClient]:
 
 
 @pytest.fixture
-def page(world: World) -> Iterator[TestClient]:
-    with another() as client:
+def looking() -> Looks:
+    """What the page has seen, for as long as it is in production."""
+    return Looks()
+
+
+@pytest.fixture
+def page(world: World, looking: Looks) -> Iterator[TestClient]:
+    """It waits for what it is asked for."""
+    with another(looking) as client:
+        yield client
+
+
+@pytest.fixture
+def page_anew(world: World) -> Iterator[TestClient]:
+    """One that looks again for whoever asks."""
+    with another(Looks(fresh_s=0.0, closely_fresh_s=0.0)) as client:
         yield client
 
 
@@ -169,7 +184,7 @@ def test_nobody_is_told_anything_before_he_has_logged_in(page: TestClient, path:
 
 def test_every_route_asks_who_it_is() -> None:
     """Also one that somebody adds later: a plugin's routes are open by default."""
-    for route in make_app(looks.Looks()).routes:
+    for route in make_app(Looks()).routes:
         assert "get_user" in str([one.call for one in route.dependant.dependencies]), route.path  # type: ignore[attr-defined]
 
 
@@ -220,7 +235,7 @@ def test_course_of_a_mirror_outlives_the_connections_by_which_it_was_seen(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("airflow_mirror.page.course.EVERY_S", 0.0)
-    looking = looks.Looks()
+    looking = Looks()
     tail = world.tail(world.plan("orders", {"orders": 1}, DAGS[0]))
     for lag in (12, 7):
         world.says(tail, phase="copying", summary={"lag": lag, "lag_s": lag / 10, "bytes_per_s": 900})
@@ -264,25 +279,21 @@ def test_actions_are_offered_to_who_may_start_the_dag_that_acts(
         assert (found["rate"]["asks"], found["pause"]["asks"]) == ("rate", "")
 
 
-def test_what_is_offered_is_what_makes_sense_for_a_mirror_as_it_is(
-    world: World, page: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(looks, "FRESH_S", 0.0)
-    monkeypatch.setattr(app, "WAIT_S", 60.0)
+def test_what_is_offered_is_what_makes_sense_for_a_mirror_as_it_is(world: World, page_anew: TestClient) -> None:
     plan = world.plan("orders", {"orders": 1}, DAGS[0])
     world.own("orders", "orders")
-    assert list(offered(page)) == ["pause", "rate"], "one that is only planned: the copy to come would hear it"
+    assert list(offered(page_anew)) == ["pause", "rate"], "one that is only planned: the copy to come would hear it"
     tail = world.tail(plan)
     world.says(tail, phase="copying")
-    offered(page)
+    offered(page_anew)
     world.says(tail, phase="copying")
-    found = offered(page)
+    found = offered(page_anew)
     assert list(found) == ["pause", "rate", "drill"]
     assert found["drill"]["conf"] == {"source": "dc1", "target": "dc2", "groups_of": "orders"}
     world.pause("orders")
-    assert "resume" in offered(page) and "pause" not in offered(page)
+    assert "resume" in offered(page_anew) and "pause" not in offered(page_anew)
     world.own("orders", "orders", opened="plan")
-    found = offered(page)
+    found = offered(page_anew)
     assert list(found) == ["resume", "failback"], "the pause is there to be taken back"
     assert found["failback"]["conf"] == {"name": "orders", "source": "dc1", "target": "dc2"}
 
@@ -450,8 +461,7 @@ def test_bulk_copy_says_how_far_it_is(world: World, page: TestClient) -> None:
     assert (row["state"], round(row["done"], 2), row["eta_s"], row["phase"]) == ("copying", 0.42, 21, 1)
 
 
-def test_a_close_look_asks_both_clusters(world: World, page: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "WAIT_S", 60.0)
+def test_a_close_look_asks_both_clusters(world: World, page: TestClient) -> None:
     world.create({"orders": [5, 0, 9]})
     block = finding(BLOCK, "topics without rules are open", "Set open_by_default.")
     plan = world.plan("orders", {"orders": 3}, DAGS[0], findings=(block,))
@@ -466,11 +476,8 @@ def test_a_close_look_asks_both_clusters(world: World, page: TestClient, monkeyp
     assert found["night"]["run"] == "monday" and "drain" in drawn
 
 
-def test_source_of_another_name_is_not_asked_and_that_is_said(
-    world: World, page: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_source_of_another_name_is_not_asked_and_that_is_said(world: World, page: TestClient) -> None:
     """The ledger names it as whoever planned does, and must not lead to what this Airflow calls so."""
-    monkeypatch.setattr(app, "WAIT_S", 60.0)
     world.source_id = "theirs"
     world.plan("orders", {"orders": 1}, DAGS[0])
     world.own("orders", "orders")
@@ -482,31 +489,26 @@ def test_source_of_another_name_is_not_asked_and_that_is_said(
         assert "leads to another cluster" in found["unknown"] and not other.asked("ListOffsets")
 
 
-def test_target_that_is_away_is_one_row_and_keeps_nobody_waiting(
-    world: World, page: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_target_that_is_away_is_one_row_and_keeps_nobody_waiting(world: World) -> None:
     three_mirrors(world)
     connect(gone="127.0.0.1:1")
-    answer = get(page, "/list").json()
-    assert ([one["target_id"] for one in answer["targets"]], answer["looking"]) == (["dc2"], True)
-    while (answer := get(page, "/list").json())["looking"]:
-        time.sleep(0.1)
-    rows = {one["target_id"]: one["error"] for one in answer["targets"]}
-    assert rows["dc2"] is None and "no broker at 127.0.0.1:1" in rows["gone"]
-    assert len(answer["mirrors"]) == 3
-    seen = get(page, "/list", "anna:payments", "VIEWER").json()
-    assert [one["target_id"] for one in seen["targets"]] == ["dc2"]
+    with another(wait_s=2.0) as page:
+        answer = get(page, "/list").json()
+        assert ([one["target_id"] for one in answer["targets"]], answer["looking"]) == (["dc2"], True)
+        while (answer := get(page, "/list").json())["looking"]:
+            time.sleep(0.1)
+        rows = {one["target_id"]: one["error"] for one in answer["targets"]}
+        assert rows["dc2"] is None and "no broker at 127.0.0.1:1" in rows["gone"]
+        assert len(answer["mirrors"]) == 3
+        seen = get(page, "/list", "anna:payments", "VIEWER").json()
+        assert [one["target_id"] for one in seen["targets"]] == ["dc2"]
 
 
-def test_mirrors_of_a_target_that_goes_stay_with_the_error(
-    world: World, page: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(looks, "FRESH_S", 0.0)
-    monkeypatch.setattr(app, "WAIT_S", 60.0)
+def test_mirrors_of_a_target_that_goes_stay_with_the_error(world: World, page_anew: TestClient) -> None:
     three_mirrors(world)
-    assert len(get(page, "/list").json()["mirrors"]) == 3
+    assert len(get(page_anew, "/list").json()["mirrors"]) == 3
     world.target.kill(1)
-    answer = get(page, "/list").json()
+    answer = get(page_anew, "/list").json()
     assert len(answer["mirrors"]) == 3 and answer["targets"][0]["error"]
 
 
@@ -560,9 +562,8 @@ def an_inventory(opened_ms: int = 0) -> Inventory:
 
 
 def test_clients_are_asked_for_when_somebody_wants_to_know_and_not_in_each_look(
-    world: World, page: TestClient, monkeypatch: pytest.MonkeyPatch
+    world: World, looking: Looks, page: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "WAIT_S", 60.0)
     asked, free = list[str](), threading.Event()
 
     def look(plan: Any, *_: Any) -> Inventory:
@@ -577,9 +578,7 @@ def test_clients_are_asked_for_when_somebody_wants_to_know_and_not_in_each_look(
     get(page, "/one", target="dc2", mirror="orders")
     assert asked == []
     one = {"target": "dc2", "mirror": "orders"}
-    monkeypatch.setattr(app, "WAIT_S", 0.05)
-    assert get(page, "/clients", **one).json() == {"looking": True}
-    monkeypatch.setattr(app, "WAIT_S", 60.0)
+    assert get(TestClient(make_app(looking, 0.05)), "/clients", **one).json() == {"looking": True}
     free.set()
     found = get(page, "/clients", **one).json()["clients"]
     assert get(page, "/clients", **one).json()["clients"] == found and asked == ["orders"], "one look for all who ask"
@@ -590,20 +589,18 @@ def test_clients_are_asked_for_when_somebody_wants_to_know_and_not_in_each_look(
 
 
 def test_older_list_of_clients_never_passes_for_the_one_that_is_asked_for(
-    world: World, page: TestClient, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "WAIT_S", 60.0)
-    monkeypatch.setattr(looks, "CLOSELY_FRESH_S", 0.0)
-    free = threading.Event()
+    free, looking = threading.Event(), Looks(closely_fresh_s=0.0)
     free.set()
     monkeypatch.setattr(closely, "look", lambda *_: free.wait(60) and an_inventory())
     three_mirrors(world)
     one = {"target": "dc2", "mirror": "orders"}
-    assert get(page, "/clients", **one).json()["clients"]
-    free.clear()
-    monkeypatch.setattr(app, "WAIT_S", 0.05)
-    assert get(page, "/clients", **one).json() == {"looking": True}
-    free.set()
+    with another(looking) as page:
+        assert get(page, "/clients", **one).json()["clients"]
+        free.clear()
+        assert get(TestClient(make_app(looking, 0.05)), "/clients", **one).json() == {"looking": True}
+        free.set()
 
 
 def test_nobody_is_waited_for_before_the_target_is_open() -> None:
@@ -612,9 +609,8 @@ def test_nobody_is_waited_for_before_the_target_is_open() -> None:
 
 
 def test_clients_of_a_source_that_is_not_known_here_are_not_asked_and_that_is_said(
-    world: World, page: TestClient, monkeypatch: pytest.MonkeyPatch
+    world: World, page: TestClient
 ) -> None:
-    monkeypatch.setattr(app, "WAIT_S", 60.0)
     world.source_id = "theirs"
     three_mirrors(world)
     found = get(page, "/clients", target="dc2", mirror="orders").json()
@@ -622,9 +618,8 @@ def test_clients_of_a_source_that_is_not_known_here_are_not_asked_and_that_is_sa
 
 
 def test_drills_between_the_clusters_of_a_mirror_are_shown_to_who_may_see_the_drills_own(
-    world: World, page: TestClient, monkeypatch: pytest.MonkeyPatch
+    world: World, page: TestClient
 ) -> None:
-    monkeypatch.setattr(app, "WAIT_S", 60.0)
     world.create({"orders": [0], "drill": [0]})
     three_mirrors(world)
     world.plan("dr-drill", {"drill": 1}, DAGS[1])
