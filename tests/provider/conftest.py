@@ -18,6 +18,7 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
 import pytest
 
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, PlanDirectory
 from tests.builders import plan_of, topic_plan
@@ -118,6 +119,13 @@ PLAN = THE_PLAN.hash
 def plan(home: Path) -> Plan:
     """A stored plan of two partitions; :data:`PLAN` is its hash."""
     return store_plan(home, THE_PLAN)
+
+
+@pytest.fixture
+def cut_over_by(connections: Callable[..., Any], plan: Plan, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Have tasks cut over by a function of the test, as they call the package's own; the target has no topic yet."""
+    monkeypatch.setattr(ClusterAdmin, "topics", lambda *_: {})
+    return lambda run: monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", run)
 
 
 def store_plan(home: Path, plan: Plan) -> Plan:

@@ -24,11 +24,9 @@ from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import Additions, Clusters, CutoverRequest
 from airflow_mirror.errors import DrainTimedOut, InputError, TryAgain
 from airflow_mirror.hooks.home import report_dir
-from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.operators.approval import ApproveCutoverOperator
 from airflow_mirror.operators.cutover import CutoverOperator, PreviewCutoverOperator
-from airflow_mirror.plan import Plan
 from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.markdown import finding_row, table
 from tests.provider.conftest import PLAN
@@ -40,12 +38,6 @@ BACK = Finding("pass", "way_back", "old source", "it can be armed")
 BLOCK = Finding("block", "lag", "orders-0", "stands still", "Look there.")
 
 
-@pytest.fixture(autouse=True)
-def _clusters(connections: Callable[..., None], plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ClusterAdmin, "topics", lambda *_: {})
-    monkeypatch.setattr("airflow_mirror.cutover.rollback.foresee.foresee", lambda *_: BACK)
-
-
 def seen(*findings: Finding) -> Preview:
     return Preview(
         mirror="m", plan=PLAN, revision="r0", at=1_790_000_000.5, findings=findings,
@@ -53,25 +45,39 @@ def seen(*findings: Finding) -> Preview:
     )  # fmt: skip
 
 
+class Looked:
+    """What a look at a cutover before it finds, and at the way back. ``asked``: what was looked for."""
+
+    def __init__(self) -> None:
+        self.findings: tuple[Finding, ...] = (WARN,)
+        self.way_back, self.asked = BACK, list[CutoverRequest]()
+
+    def preview(self, request: CutoverRequest, *_: Any, **__: Any) -> Preview:
+        self.asked.append(request)
+        return seen(*self.findings)
+
+
+@pytest.fixture(autouse=True)
+def looked(cut_over_by: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Looked:
+    one = Looked()
+    monkeypatch.setattr("airflow_mirror.cutover.run.preview_cutover", one.preview)
+    monkeypatch.setattr("airflow_mirror.cutover.rollback.foresee.foresee", lambda *_: one.way_back)
+    return one
+
+
 def directory(mirror: dict[str, Any]) -> Path:
     return report_dir(Mirror.from_dict(mirror), "manual__1")
 
 
 def test_preview_returns_its_lines_and_keeps_them(
-    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    context: dict[str, Any], mirror: dict[str, Any], looked: Looked
 ) -> None:
-    asked: list[CutoverRequest] = []
-
-    def preview(request: CutoverRequest, *_: Any, **__: Any) -> Preview:
-        asked.append(request)
-        return seen(WARN)
-
-    monkeypatch.setattr("airflow_mirror.cutover.run.preview_cutover", preview)
     found = PreviewCutoverOperator(
         task_id="t", mirror=mirror, plan=PLAN, max_fence_s="20", accept_still_groups=["a", "7"], leave_out_groups="bad"
     ).execute(context)
-    assert asked[0].limits.max_fence_s == 20.0
-    assert (asked[0].accept_still_groups, asked[0].leave_out_groups) == (["a", "7"], ["bad"])
+    (asked,) = looked.asked
+    assert asked.limits.max_fence_s == 20.0
+    assert (asked.accept_still_groups, asked.leave_out_groups) == (["a", "7"], ["bad"])
     assert (found["revision"], found["at"], found["predicted_seconds"]) == ("r0", 1_790_000_000.5, 8.2)
     assert found["lines"] == [
         "predicted length of the fence: 8.2 s (drain 8.2)", "warn: disk: target: 2.0 GB free. Look.",
@@ -83,18 +89,17 @@ def test_preview_returns_its_lines_and_keeps_them(
 
 
 def test_preview_says_why_there_will_be_no_way_back(
-    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    context: dict[str, Any], mirror: dict[str, Any], looked: Looked
 ) -> None:
-    monkeypatch.setattr("airflow_mirror.cutover.run.preview_cutover", lambda *_, **__: seen(WARN))
-    monkeypatch.setattr("airflow_mirror.cutover.rollback.foresee.foresee", lambda *_: NO_WAY)
+    looked.way_back = NO_WAY
     found = PreviewCutoverOperator(task_id="t", mirror=mirror, plan=PLAN).execute(context)
     assert found["no_way_back"] == NO_WAY.evidence and found["lines"][-1].startswith("warn: way_back: old source: no way")
 
 
 def test_preview_that_blocks_fails_with_all_of_it(
-    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    context: dict[str, Any], mirror: dict[str, Any], looked: Looked
 ) -> None:
-    monkeypatch.setattr("airflow_mirror.cutover.run.preview_cutover", lambda *_, **__: seen(BLOCK, WARN))
+    looked.findings = (BLOCK, WARN)
     with pytest.raises(
         AirflowException, match="CutoverBlocked: .*nothing was touched\n  - lag: orders-0: stands still"
     ) as e:
@@ -104,10 +109,10 @@ def test_preview_that_blocks_fails_with_all_of_it(
 
 
 def test_cutover_tells_its_assets_what_became_of_it(
-    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    context: dict[str, Any], mirror: dict[str, Any], cut_over_by: Callable[..., None]
 ) -> None:
     report = CutoverReport(mirror="m", plan_hash=PLAN, outcome="cut_over")
-    monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", lambda *_, **__: report)
+    cut_over_by(lambda *_, **__: report)
     switched = Asset("switched")
     context["outlet_events"] = {switched: SimpleNamespace(extra={})}
     found = CutoverOperator(task_id="t", mirror=mirror, plan=PLAN, outlets=[switched]).execute(context)
@@ -115,7 +120,7 @@ def test_cutover_tells_its_assets_what_became_of_it(
 
 
 def test_cutover_is_told_what_was_shown_and_when(
-    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    context: dict[str, Any], mirror: dict[str, Any], cut_over_by: Callable[..., None]
 ) -> None:
     told: list[tuple[Any, ...]] = []
 
@@ -123,7 +128,7 @@ def test_cutover_is_told_what_was_shown_and_when(
         told.append((request.compared, request.shown_at, request.limits.approval_valid_s))
         raise InputError("far enough")
 
-    monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)
+    cut_over_by(cut_over)
     with DAG("d"):
         previews = [PreviewCutoverOperator(task_id=f"preview{n}", mirror=mirror, plan=PLAN) for n in range(2)]
         cutover = CutoverOperator(task_id="t", mirror=mirror, plan=PLAN, approval_valid_s="900")
@@ -148,7 +153,7 @@ def test_cutover_is_told_what_was_shown_and_when(
     ],
 )
 def test_retry_raises_no_second_fence_unless_asked(
-    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch, outcome: str, fenced: bool,
+    context: dict[str, Any], mirror: dict[str, Any], cut_over_by: Callable[..., None], outcome: str, fenced: bool,
     again: bool, final: bool,
 ) -> None:  # fmt: skip
     def cut_over(_request: CutoverRequest, _clusters: Clusters, kept: ReportStore, **_: Any) -> None:
@@ -158,7 +163,7 @@ def test_retry_raises_no_second_fence_unless_asked(
         kept.save_here(report)
         raise DrainTimedOut(5.0, {"orders-0": 3})
 
-    monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)
+    cut_over_by(cut_over)
     with pytest.raises(AirflowException, match="orders-0 by 3") as e:
         CutoverOperator(task_id="t", mirror=mirror, plan=PLAN, fence_again=again).execute(context)
     assert isinstance(e.value, AirflowFailException) is final
@@ -176,8 +181,8 @@ def test_retry_raises_no_second_fence_unless_asked(
     ],
 )
 def test_retry_after_a_kill_raises_no_second_fence_either(
-    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch, try_number: int, max_tries: int,
-    fenced: bool, again: bool, refused: bool,
+    context: dict[str, Any], mirror: dict[str, Any], cut_over_by: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch, try_number: int, max_tries: int, fenced: bool, again: bool, refused: bool,
 ) -> None:  # fmt: skip
     """Its report is on the target; the host of the first try is gone."""
     reports = MemoryState()
@@ -191,7 +196,7 @@ def test_retry_after_a_kill_raises_no_second_fence_either(
         additions.require()
         raise TryAgain("far enough")
 
-    monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)
+    cut_over_by(cut_over)
     context["ti"].try_number, context["ti"].max_tries = try_number, max_tries
     cutover = CutoverOperator(task_id="t", mirror=mirror, plan=PLAN, fence_again=again, retries=2)
     with pytest.raises(AirflowException) as e:
@@ -201,7 +206,7 @@ def test_retry_after_a_kill_raises_no_second_fence_either(
 
 
 def test_failure_before_the_fence_is_tried_again_whatever_came_before(
-    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    context: dict[str, Any], mirror: dict[str, Any], cut_over_by: Callable[..., None]
 ) -> None:
     """The report of an earlier attempt is still there."""
     before = CutoverReport(mirror="m", plan_hash=PLAN, outcome=BACKED_OUT, started=time.time() - 100)
@@ -211,7 +216,7 @@ def test_failure_before_the_fence_is_tried_again_whatever_came_before(
     def cut_over(*_: Any, **__: Any) -> None:
         raise TryAgain("a broker is down")
 
-    monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)
+    cut_over_by(cut_over)
     with pytest.raises(AirflowException, match="a broker is down") as e:
         CutoverOperator(task_id="t", mirror=mirror, plan=PLAN).execute(context)
     assert not isinstance(e.value, AirflowFailException)

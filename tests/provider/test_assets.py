@@ -23,7 +23,6 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.hooks import assets
 from airflow_mirror.hooks.kafka import MirrorKafkaHook
-from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.operators.cutover import CutoverOperator
 from airflow_mirror.operators.mirror import StartMirrorOperator
 from airflow_mirror.operators.verify import VerifyMirrorOperator
@@ -113,11 +112,10 @@ def test_comparison_reads_both_sides(
 
 def test_cutover_tells_its_topics_beside_its_summary(
     context: dict[str, Any], plan: Plan, mirror: dict[str, Any], collected: Callable[[], Any], events: Callable[[], Any],
-    monkeypatch: pytest.MonkeyPatch,
+    cut_over_by: Callable[..., None],
 ) -> None:  # fmt: skip
     report = CutoverReport(mirror="m", plan_hash=PLAN, outcome="cut_over")
-    monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", lambda *_, **__: report)
-    monkeypatch.setattr(ClusterAdmin, "topics", lambda *_: {})
+    cut_over_by(lambda *_, **__: report)
     switched = Asset("switched")
     CutoverOperator(plan=PLAN, task_id="c", mirror=mirror, outlets=[switched, ALIAS]).execute(context)
     assert collected() == ([HERE], [THERE])

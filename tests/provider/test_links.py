@@ -20,7 +20,6 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.errors import InputError
 from airflow_mirror.hooks.home import url_of
-from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.operators.cutover import CutoverOperator
 from airflow_mirror.operators.mirror import StartMirrorOperator
 from airflow_mirror.operators.verify import VerifyMirrorOperator
@@ -81,9 +80,8 @@ def cutover_of(mirror: dict[str, Any]) -> CutoverOperator:
 def test_page_of_a_cutover_is_linked_while_it_runs_and_afterwards(
     served: Path,
     context: dict[str, Any],
-    connections: Callable[..., None],
-    plan: Any,
     mirror: dict[str, Any],
+    cut_over_by: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pushed, task, seen = Pushed(), cutover_of(mirror), []
@@ -94,8 +92,7 @@ def test_page_of_a_cutover_is_linked_while_it_runs_and_afterwards(
         assert kept.directory == served / "m" / "runs" / "manual__1"
         raise InputError("far enough")
 
-    monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)
-    monkeypatch.setattr(ClusterAdmin, "topics", lambda *_: {})
+    cut_over_by(cut_over)
     with pytest.raises(AirflowFailException, match="far enough"):
         task.execute(context)
     finish(task, pushed, monkeypatch, TaskInstanceState.FAILED)

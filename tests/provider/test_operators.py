@@ -349,17 +349,15 @@ def test_execution_timeout_stops_the_job(
 
 def test_execution_timeout_makes_a_cutover_back_out(
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
+    cut_over_by: Callable[..., None],
 ) -> None:
     def cut_over(*_: Any, stop: Any, **__: Any) -> None:
         the_time_is_over()
         stop.wait(240)
 
-    monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)
-    monkeypatch.setattr(ClusterAdmin, "topics", lambda *_: {})
+    cut_over_by(cut_over)
     task = CutoverOperator(task_id="t", mirror=mirror, plan=PLAN, execution_timeout=timedelta(hours=1))
     with pytest.raises(AirflowTaskTimeout):
         by_airflow(task, context)
@@ -368,10 +366,9 @@ def test_execution_timeout_makes_a_cutover_back_out(
 
 def test_cutover_is_told_which_revisions_were_compared_before_it(
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
+    cut_over_by: Callable[..., None],
 ) -> None:
     """By all comparisons of its plan upstream, also mapped ones."""
     seen = list[Any]()
@@ -380,8 +377,7 @@ def test_cutover_is_told_which_revisions_were_compared_before_it(
         seen.append((request.compared, request.course))
         raise InputError("far enough")
 
-    monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)
-    monkeypatch.setattr(ClusterAdmin, "topics", lambda *_: {})
+    cut_over_by(cut_over)
     with DAG("d"):
         verify = [VerifyMirrorOperator(task_id=f"verify{n}", mirror=mirror, plan=PLAN) for n in range(3)]
         cutover = CutoverOperator(task_id="t", mirror=mirror, plan=PLAN)
@@ -426,9 +422,9 @@ def test_cutover_reports_who_has_approved_it_and_when(context: dict[str, Any], m
 
 def test_key_of_reports_is_read_before_anything_is_done_and_never_shown(
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
+    cut_over_by: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -438,8 +434,7 @@ def test_key_of_reports_is_read_before_anything_is_done_and_never_shown(
         seen.append(signer)
         raise InputError("far enough")
 
-    monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)
-    monkeypatch.setattr(ClusterAdmin, "topics", lambda *_: {})
+    cut_over_by(cut_over)
     task = CutoverOperator(task_id="t", mirror=mirror, plan=PLAN)
     with pytest.raises(AirflowFailException, match="far enough"):
         task.execute(context)
@@ -456,10 +451,9 @@ def test_key_of_reports_is_read_before_anything_is_done_and_never_shown(
 
 def test_every_limit_of_a_cutover_is_the_tasks_own(
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
+    cut_over_by: Callable[..., None],
 ) -> None:
     given = {
         "drain_timeout_s": "11", "quiet_s": 12, "transactions_timeout_s": 13.5,
@@ -471,8 +465,7 @@ def test_every_limit_of_a_cutover_is_the_tasks_own(
         seen.append(request.limits)
         raise InputError("far enough")
 
-    monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)
-    monkeypatch.setattr(ClusterAdmin, "topics", lambda *_: {})
+    cut_over_by(cut_over)
     for arguments in (given, {}):
         with pytest.raises(AirflowFailException, match="far enough"):
             CutoverOperator(task_id="t", mirror=mirror, plan=PLAN, **arguments).execute(context)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,6 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mirror.cutover import request as requests
-from airflow_mirror.cutover import run as cutover_run
 from airflow_mirror.errors import InputError
 from airflow_mirror.hooks.registries import registry_of
 from airflow_mirror.operators.cutover import CutoverOperator, PreviewCutoverOperator
@@ -84,7 +84,10 @@ def test_cutover_of_a_mirror_with_registries_is_given_what_proves_them(
 
 
 def test_cutover_that_is_to_release_a_registry_does_so_behind_the_opening(
-    context: dict[str, Any], mirror: dict[str, Any], connections: Any, plan: Plan, monkeypatch: pytest.MonkeyPatch
+    context: dict[str, Any],
+    mirror: dict[str, Any],
+    cut_over_by: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Enough(Exception):
         pass
@@ -98,7 +101,7 @@ def test_cutover_that_is_to_release_a_registry_does_so_behind_the_opening(
         raise Enough
 
     monkeypatch.setattr(CutoverOperator, "_connected", connected)
-    monkeypatch.setattr(cutover_run, "run_cutover", run_cutover)
+    cut_over_by(run_cutover)
     with driven() as there:
         named = mirror | {"source_registry": "http://old:8081", "target_registry": there.url}
         for wanted, mode in ((False, "READONLY"), ("True", "READWRITE")):
