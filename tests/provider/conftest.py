@@ -18,10 +18,13 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
 import pytest
 
-from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, PlanDirectory
 from tests.builders import plan_of, topic_plan
+from tests.memory.admin import MemoryAdmin
+from tests.memory.asking import at_once
+from tests.memory.cluster import MemoryCluster
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 # What the fake Spark has started, command line by command line, and how its jobs behave.
@@ -121,10 +124,37 @@ def plan(home: Path) -> Plan:
     return store_plan(home, THE_PLAN)
 
 
+class InMemory:
+    """Both clusters of a task, in memory. ``before``, ``after``: called where something is done, by how it is said."""
+
+    def __init__(self) -> None:
+        self.source, self.target = MemoryCluster("source"), MemoryCluster("target")
+        self.before, self.after = dict[str, Callable[[], object]](), dict[str, Callable[[], object]]()
+
+    def admin(self, config: ClientConfig, *_: float) -> MemoryAdmin:
+        return MemoryAdmin({"source": self.source, "target": self.target}[config.role], self._ask)
+
+    def _ask(self, what: str, do: Callable[[], Any], **how: Any) -> Any:
+        for words in (words for words in self.before if words in what):
+            self.before[words]()
+        found = at_once(what, do, **how)
+        for words in (words for words in self.after if words in what):
+            self.after[words]()
+        return found
+
+
 @pytest.fixture
-def cut_over_by(connections: Callable[..., Any], plan: Plan, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Have tasks cut over by a function of the test, as they call the package's own; the target has no topic yet."""
-    monkeypatch.setattr(ClusterAdmin, "topics", lambda *_: {})
+def clusters(connections: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> InMemory:
+    """Where the connections of a task lead."""
+    one = InMemory()
+    for module in ("airflow_mirror.hooks.kafka", "airflow_mirror.cutover.request"):
+        monkeypatch.setattr(f"{module}.ClusterAdmin", one.admin)
+    return one
+
+
+@pytest.fixture
+def cut_over_by(clusters: InMemory, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Have tasks cut over by a function of the test, as they call the package's own."""
     return lambda run: monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", run)
 
 

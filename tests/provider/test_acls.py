@@ -20,7 +20,7 @@ from airflow_mirror.sync.acls import AclDiff, AclOptions, AclReport, OfFence
 from airflow_mirror.sync.quotas import QuotaDiff, QuotaReport
 from airflow_mirror.sync.users import UserRow, UsersReport
 from tests.builders import rule
-from tests.provider.conftest import PLAN
+from tests.provider.conftest import PLAN, InMemory
 from tests.unit.ledger.memory import MemoryLedger
 
 RULES = tuple(rule("orders", "READ", "ALLOW", f"User:u{i}") for i in range(10_000))
@@ -105,10 +105,10 @@ def test_nobody_may_write_before_the_topics_are_handed_over(
 
 
 @pytest.fixture
-def opened(ledger: MemoryLedger, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> MemoryLedger:
+def opened(ledger: MemoryLedger, plan: Plan, clusters: InMemory) -> MemoryLedger:
     """The ledger behind the cutover."""
-    monkeypatch.setattr("airflow_mirror.plan.ownership.target_ids", lambda *_: {"t": "id-t"})
-    mark_cut_over(ledger, plan, {"t": "id-t"}, "2026-02-01T00:00:00+00:00")
+    topic = clusters.target.create("t", 2)
+    mark_cut_over(ledger, plan, {"t": topic.topic_id}, "2026-02-01T00:00:00+00:00")
     return ledger
 
 
@@ -152,13 +152,13 @@ def test_quotas_follow_behind_the_opening_as_the_night_lets_them(
 
 def test_ledger_is_asked_again_before_each_change(
     asked: list[dict[str, Any]], context: dict[str, Any], connections: Callable[..., None], mirror: dict[str, Any],
-    plan: Plan, home: Path, ledger: MemoryLedger, monkeypatch: pytest.MonkeyPatch,
+    plan: Plan, home: Path, ledger: MemoryLedger, clusters: InMemory, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """The target is opened right behind its first look."""
-    monkeypatch.setattr("airflow_mirror.plan.ownership.target_ids", lambda *_: {"t": "id-t"})
+    topic = clusters.target.create("t", 2)
 
     def frozen(*_: Any) -> str:
-        mark_cut_over(ledger, plan, {"t": "id-t"}, "2026-02-01T00:00:00+00:00")
+        mark_cut_over(ledger, plan, {"t": topic.topic_id}, "2026-02-01T00:00:00+00:00")
         return "User:mirror"
 
     monkeypatch.setattr("airflow_mirror.sync.access.own_principal", frozen)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +16,7 @@ from airflow_mirror.extras.drill.store import Drills
 from airflow_mirror.operators.drill import CleanUpDrillOperator, OpenDrillOperator, RehearseGroupsOperator
 from airflow_mirror.operators.drill_turn import own_drill_only
 from airflow_mirror.operators.mirror import StopMirrorOperator
-from tests.provider.conftest import FakeStore, FakeTI
+from tests.provider.conftest import FakeStore, FakeTI, InMemory
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 
@@ -36,22 +35,18 @@ class OfRun(FakeTI):
 
 
 class Drill:
-    """A DAG of a drill on clusters without brokers, as several Airflows have it."""
+    """A DAG of a drill, as several Airflows have it. ``there``: the topics of its source."""
 
-    def __init__(self, mirror: dict[str, Any], ledger: MemoryLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, mirror: dict[str, Any], ledger: MemoryLedger, clusters: InMemory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         self.cleaned: list[str] = []
-        self.there: dict[str, Any] = {}
+        self.there = clusters.source.topics
         monkeypatch.setattr(
             "airflow_mirror.extras.drill.clean_up.clean_up",
             lambda _clusters, topic, _group: (self.cleaned.append(topic), [])[1],
         )
         ledger.now_ms = int(time.time() * 1000)
-        side = SimpleNamespace(
-            role="source", cluster_id=lambda: "A", broker_count=lambda: 1,
-            topics=lambda names: {n: self.there[n] for n in names if n in self.there},
-            create_topics=lambda specs: self.there.update({one.name: one for one in specs}),
-        )  # fmt: skip
-        monkeypatch.setattr("airflow_mirror.hooks.kafka.admins_of", lambda _: nullcontext((side, side)))
         outlook = Outlook(mirror="other", at_ms=7, groups=(), left_behind=())
         monkeypatch.setattr("airflow_mirror.extras.drill.groups.look", lambda *_: outlook)
         with DAG("drill", schedule=None) as self.dag:
@@ -78,8 +73,8 @@ class Drill:
 
 
 @pytest.fixture
-def drill(mirror: dict[str, Any], ledger: MemoryLedger, monkeypatch: pytest.MonkeyPatch) -> Drill:
-    return Drill(mirror, ledger, monkeypatch)
+def drill(mirror: dict[str, Any], ledger: MemoryLedger, clusters: InMemory, monkeypatch: pytest.MonkeyPatch) -> Drill:
+    return Drill(mirror, ledger, clusters, monkeypatch)
 
 
 @pytest.mark.usefixtures("connections", "home")

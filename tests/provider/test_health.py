@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -23,13 +22,12 @@ from airflow_mirror.jobs.runner import active
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.kafka.model import Acl
-from airflow_mirror.mirror import Mirror
 from airflow_mirror.operators import health
 from airflow_mirror.operators.health import CheckMirrorOperator
 from airflow_mirror.plan import Plan
 from airflow_mirror.sync.lag import PartitionLag
 from tests.builders import rule
-from tests.provider.conftest import THE_PLAN
+from tests.provider.conftest import THE_PLAN, InMemory
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 
@@ -62,14 +60,8 @@ class Asked:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+def asked(clusters: InMemory, monkeypatch: pytest.MonkeyPatch) -> Asked:
     one = Asked()
-
-    @contextmanager
-    def admins(_: Mirror) -> Iterator[tuple[Any, Any]]:
-        yield None, None
-
-    monkeypatch.setattr("airflow_mirror.hooks.kafka.admins_of", admins)
     monkeypatch.setattr(gathering, "gather", one.gather)
     monkeypatch.setattr(other_fences, "unexplained", one.left)
     monkeypatch.setattr(health, "last_plan", lambda *_: one.plan)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +19,7 @@ from airflow_mirror.operators.plan import PlanMirrorOperator
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.findings import Finding
 from tests.builders import plan_of, topic_plan
+from tests.provider.conftest import InMemory
 from tests.provider.test_dags import DAGS
 from tests.unit.plan.builders import a_mirror
 
@@ -28,14 +27,10 @@ BLOCK = Finding("block", "retention_race", "topic 't'", "lost")
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch, connections: Callable[..., None], home: Path) -> SimpleNamespace:
+def world(monkeypatch: pytest.MonkeyPatch, clusters: InMemory, home: Path) -> SimpleNamespace:
     """What the task plans, and what it has kept on the target."""
     plan = plan_of(a_mirror(name="m", source="src", target="dst"), topic_plan("t", {0: 0}, source_topic_id="id"))
     made = SimpleNamespace(plan=plan, night=decide(plan, ReadinessFacts(at_ms=1)), looked=0, kept=list[Plan](), home=home)
-
-    @contextmanager
-    def admins_of(mirror: Any) -> Iterator[Any]:
-        yield SimpleNamespace(cluster_id=lambda: "s"), SimpleNamespace(cluster_id=lambda: "t")
 
     def night_plan(*_: Any, trial_s: float, tasks: int) -> Any:
         made.looked += 1
@@ -46,7 +41,6 @@ def world(monkeypatch: pytest.MonkeyPatch, connections: Callable[..., None], hom
         assert dag == "kafka_migration", "whose readers see the mirror"
         made.kept.append(plan)
 
-    monkeypatch.setattr("airflow_mirror.hooks.kafka.admins_of", admins_of)
     monkeypatch.setattr("airflow_mirror.jobs.planning.planned", lambda *_, **__: (made.plan, None))
     monkeypatch.setattr("airflow_mirror.plan.ownership.begin", lambda *_: None)
     monkeypatch.setattr("airflow_mirror.plan.ownership.require_active", lambda *_: None)

@@ -10,7 +10,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -32,7 +31,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.fence import CallableFence, Fence, fence_of
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.request import CutoverRequest, Limits
-from airflow_mirror.errors import BrokerError, InputError, InvalidField, PlanNotKept, TryAgain
+from airflow_mirror.errors import InputError, InvalidField, PlanNotKept, TryAgain
 from airflow_mirror.extras.drill.canaries import Canaries
 from airflow_mirror.extras.drill.failback import FailbackReport
 from airflow_mirror.extras.drill.groups import GroupOutlook, Outlook
@@ -47,7 +46,6 @@ from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.kafka import session
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.operators import tail as tail_module
 from airflow_mirror.operators.acls import SyncAclsOperator
@@ -80,7 +78,7 @@ from airflow_mirror.sync.configs import ConfigsReport
 from airflow_mirror.sync.lag import PartitionLag
 from airflow_mirror.sync.seen_configs import dump
 from tests.builders import topic_plan
-from tests.provider.conftest import PLAN, Started, store_plan
+from tests.provider.conftest import PLAN, InMemory, Started, store_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 NEEDS_CLUSTERS = [
@@ -994,10 +992,10 @@ def test_operators_refuse_blocked_plans_and_those_of_other_mirrors(
 
 
 @pytest.fixture
-def cut_over(ledger: MemoryLedger, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def cut_over(ledger: MemoryLedger, plan: Plan, clusters: InMemory) -> None:
     """The mirror was cut over; its target topic is the one that was opened."""
-    monkeypatch.setattr(ClusterAdmin, "topics", lambda self, names: {n: TopicInfo(n, f"id-{n}", 2, 1) for n in names})
-    mark_cut_over(ledger, plan, {"t": "id-t"}, "2026-02-01T00:00:00+00:00")
+    opened = clusters.target.create("t", 2)
+    mark_cut_over(ledger, plan, {"t": opened.topic_id}, "2026-02-01T00:00:00+00:00")
 
 
 @pytest.mark.parametrize(
@@ -1335,19 +1333,16 @@ def test_a_drill_is_judged_after_its_clean_up(
 
 @pytest.mark.usefixtures("connections", "home", "cleaned")
 def test_cleared_run_is_not_judged_by_what_it_measured_before(
-    context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, monkeypatch: pytest.MonkeyPatch
+    context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, clusters: InMemory
 ) -> None:
     """Whatever ends it on its second way: figures of the first one would say that it met its objectives."""
     drills = {**mirror, "topics": ["drill-1"]}
-    empty = SimpleNamespace(
-        role="source", cluster_id=lambda: "A", topics=lambda _: {}, broker_count=lambda: 1, create_topics=lambda _: None
-    )
-    monkeypatch.setattr("airflow_mirror.hooks.kafka.admins_of", lambda _: nullcontext((empty, empty)))
     rows = [{"fault": "kill_tail", "at_ms": 1, "noticed_s": 2.0, "how": "tail: lost"}]
     before = Drill(run="manual__1", at_ms=7, figures=GOOD, wanted=WANTED, failback=BACK, rehearsal=rows, missed=[])
     note(state, before)
     OpenDrillOperator(task_id="t", mirror=drills, rehearse=["kill_tail"]).execute(context)
     OpenDrillOperator(task_id="t", mirror={**mirror, "topics": ["drill-1.faults"]}).execute(context)
+    assert list(clusters.source.topics) == ["drill-1", "drill-1.faults"]
     (drill,) = Drills(state, "m").all()
     assert drill.at_ms > 7 and drill.missed is None and drill.topics == ["drill-1", "drill-1.faults"]
     with pytest.raises(AirflowFailException, match="nothing was measured(.|\n)*no failback(.|\n)*it was not injected"):
@@ -1391,28 +1386,19 @@ def test_unknown_fault_is_named_before_anything_is_done(context: dict[str, Any],
 
 @pytest.mark.usefixtures("connections", "home")
 def test_drill_begins_the_ledger_of_a_fresh_target_before_it_notes_anything(
-    context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, clusters: InMemory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """Its note alone looked like what a lost ledger leaves: nothing could be begun on that target any more."""
-    done = list[object]()
+    begun = list[object]()
 
-    class Empty:
-        role, broker_count = "source", lambda _: 1
+    def begin(_: MemoryLedger) -> None:
+        begun.append((dict(state.read()), list(clusters.source.topics)))
 
-        def cluster_id(self) -> str:
-            return "c"
-
-        def topics(self, _: object) -> dict[str, Any]:
-            return {}
-
-        def create_topics(self, specs: list[Any]) -> None:
-            done.append([spec.name for spec in specs])
-
-    monkeypatch.setattr("airflow_mirror.hooks.kafka.admins_of", lambda _: nullcontext((Empty(), Empty())))
-    monkeypatch.setattr("airflow_mirror.extras.drill.clients.check_logins", lambda _: None)
-    monkeypatch.setattr(MemoryLedger, "begin", lambda _: done.append(dict(state.read())))
+    monkeypatch.setattr(MemoryLedger, "begin", begin)
     topic = OpenDrillOperator(task_id="t", mirror={**mirror, "topics": ["drill-1"]}).execute(context)["topic"]
-    assert done == [{}, [topic]] and any(key.startswith("drill/") for key in state.read())
+    assert begun == [({}, [])] and list(clusters.source.topics) == [topic]
+    assert any(key.startswith("drill/") for key in state.read())
 
 
 def test_faults_are_injected_and_what_notices_them_is_kept(
@@ -1491,26 +1477,21 @@ def test_clean_up_of_a_drill_that_was_never_opened_deletes_nothing(
 
 @pytest.mark.usefixtures("connections", "home")
 def test_topic_is_noted_as_the_drills_before_it_is_created(
-    context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, monkeypatch: pytest.MonkeyPatch
+    context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, clusters: InMemory
 ) -> None:
     """A task that is killed right after its creation leaves a topic that the clean-up knows."""
-    there: dict[str, Any] = {}
 
     class Dies(Exception):
         pass
 
-    def create(_: object, specs: Any) -> None:
+    def dies() -> None:
         (drill,) = Drills(state, "m").all()
-        assert (drill.topics, drill.source_id) == (["drill-1"], "the source")
+        assert (drill.topics, drill.source_id) == (["drill-1"], clusters.source.cluster_id)
         assert drill.wanted == {"rpo_s": 1.0, "rto_s": 2.0}
         assert [row["fault"] for row in drill.rehearsal] == ["recreate_topic", "kill_tail"]
-        there[specs[0].name] = specs[0]
         raise Dies
 
-    monkeypatch.setattr(ClusterAdmin, "topics", lambda _, names: {n: there[n] for n in names if n in there})
-    monkeypatch.setattr(ClusterAdmin, "broker_count", lambda _: 1)
-    monkeypatch.setattr(ClusterAdmin, "cluster_id", lambda _: "the source")
-    monkeypatch.setattr(ClusterAdmin, "create_topics", create)
+    clusters.after["create topics"] = dies
     opens = OpenDrillOperator(
         task_id="t",
         mirror={**mirror, "topics": ["drill-1"]},
@@ -1527,15 +1508,15 @@ def test_topic_is_noted_as_the_drills_before_it_is_created(
 @pytest.mark.usefixtures("connections", "home")
 def test_what_a_drill_of_a_lost_airflow_left_is_deleted_by_the_next_one(
     context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, cleaned: list[str],
-    monkeypatch: pytest.MonkeyPatch,
+    clusters: InMemory, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """One that began today may still run. What can't be deleted doesn't keep the new drill from being opened."""
     now_ms = int(time.time() * 1000)
-    note(state, Drill(run="old", at_ms=7, topics=["dr.left", "dr.stuck", "payments"], source_id="s"))
+    note(
+        state, Drill(run="old", at_ms=7, topics=["dr.left", "dr.stuck", "payments"], source_id=clusters.source.cluster_id)
+    )
     note(state, Drill(run="forged", at_ms=8, topics=["dr.left"]))
-    note(state, Drill(run="running", at_ms=now_ms, topics=["dr.running"], source_id="s"))
-    for method, answer in (("topics", {}), ("broker_count", 1), ("cluster_id", "s"), ("create_topics", None)):
-        monkeypatch.setattr(ClusterAdmin, method, lambda *_, answer=answer: answer)
+    note(state, Drill(run="running", at_ms=now_ms, topics=["dr.running"], source_id=clusters.source.cluster_id))
     said: list[str] = []
     log = SimpleNamespace(warning=lambda *line: said.append(line[-1]), info=print)
     monkeypatch.setattr(OpenDrillOperator, "log", log)
@@ -1565,16 +1546,10 @@ def test_clean_up_deletes_no_topic_that_only_its_record_names(
 
 @pytest.mark.usefixtures("connections", "home")
 def test_topic_that_somebody_creates_in_the_last_moment_is_theirs(
-    context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, monkeypatch: pytest.MonkeyPatch
+    context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, clusters: InMemory
 ) -> None:
     """Between the look and the creation; the clean-up would delete it."""
-
-    def create(*_: object) -> None:
-        raise BrokerError("create topic 'drill-1'", 36, "TOPIC_ALREADY_EXISTS")
-
-    for method, answer in (("topics", {}), ("broker_count", 1), ("cluster_id", "s")):
-        monkeypatch.setattr(ClusterAdmin, method, lambda *_, answer=answer: answer)
-    monkeypatch.setattr(ClusterAdmin, "create_topics", create)
+    clusters.before["create topics"] = lambda: clusters.source.create("drill-1")
     with pytest.raises(AirflowException, match="TOPIC_ALREADY_EXISTS"):
         OpenDrillOperator(task_id="t", mirror={**mirror, "topics": ["drill-1"]}).execute(context)
     (drill,) = Drills(state, "m").all()

@@ -34,7 +34,7 @@ from airflow_mirror.operators.rollback import (
     PrepareFailbackOperator,
     RollbackCutoverOperator,
 )
-from tests.provider.conftest import store_plan
+from tests.provider.conftest import InMemory, store_plan
 from tests.provider.test_dags import DAGS
 from tests.unit.ledger.memory import MemoryState
 from tests.unit.rollback.world import REVERSE
@@ -191,28 +191,19 @@ def test_fence_of_the_rollback_is_lifted_whatever_the_tasks_before_returned() ->
     assert mirror_from(task.mirror) == Mirror(name="flow-reverse", source="new", target="old")
 
 
-def clusters(monkeypatch: pytest.MonkeyPatch, *ids: str) -> None:
-    admins = tuple(SimpleNamespace(cluster_id=lambda one=one: one) for one in ids)
-    monkeypatch.setattr(kafka, "admins_of", lambda _: nullcontext(admins))
-
-
-def test_plan_of_the_same_clusters_is_carried_out_under_other_connections(
-    home: Path, monkeypatch: pytest.MonkeyPatch, connections: Callable[..., Any]
-) -> None:
+def test_plan_of_the_same_clusters_is_carried_out_under_other_connections(home: Path, clusters: InMemory) -> None:
     """Another Airflow has armed the way back, or somebody by hand: this one has its own names for both."""
     store_plan(home, ELSEWHERE)
     here = replace(ELSEWHERE.mirror, source="src", target="dst")
-    clusters(monkeypatch, ELSEWHERE.source_cluster_id, ELSEWHERE.target_cluster_id)
+    clusters.source.cluster_id, clusters.target.cluster_id = ELSEWHERE.source_cluster_id, ELSEWHERE.target_cluster_id
     assert load_plan(ELSEWHERE.hash, here) == ELSEWHERE
-    clusters(monkeypatch, ELSEWHERE.source_cluster_id, "another")
+    clusters.target.cluster_id = "another"
     with pytest.raises(InputError, match="target: planned 'their-old', now 'dst'"):
         load_plan(ELSEWHERE.hash, here)
 
 
-def test_plan_whose_topics_are_named_after_a_connection_is_not(
-    home: Path, monkeypatch: pytest.MonkeyPatch, connections: Callable[..., Any]
-) -> None:
+def test_plan_whose_topics_are_named_after_a_connection_is_not(home: Path, clusters: InMemory) -> None:
     named = store_plan(home, replace(ELSEWHERE, mirror=replace(ELSEWHERE.mirror, policy="prefix")))
-    clusters(monkeypatch, named.source_cluster_id, named.target_cluster_id)
+    clusters.source.cluster_id, clusters.target.cluster_id = named.source_cluster_id, named.target_cluster_id
     with pytest.raises(InputError, match="source: planned 'their-new', now 'src'"):
         load_plan(named.hash, replace(named.mirror, source="src", target="dst"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,9 +15,9 @@ from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.hooks.home import report_dir
-from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.sensors.after import WatchCutoverSensor
+from tests.provider.conftest import InMemory
 
 
 def seen(seconds: float, **fields: Any) -> After:
@@ -28,7 +27,7 @@ def seen(seconds: float, **fields: Any) -> After:
 
 
 @pytest.fixture
-def found(connections: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> list[After]:
+def found(clusters: InMemory, monkeypatch: pytest.MonkeyPatch) -> list[After]:
     """What the next looks see."""
     looks: list[After] = []
     monkeypatch.setattr("airflow_mirror.cutover.after.look_after", lambda *_: looks.pop(0))
@@ -37,7 +36,6 @@ def found(connections: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Side, "plan", lambda *_: None)
     who = SimpleNamespace(waiting=["group 'g' has not come to the target"], unseen=["groups: no"])
     monkeypatch.setattr("airflow_mirror.extras.clients.inventory.look", lambda *_: who)
-    monkeypatch.setattr(ClusterAdmin, "cluster_id", lambda _: "c")
     return looks
 
 
