@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.console import status
 from airflow_mirror.console.main import main
 from airflow_mirror.cutover.decision import LIFTED, OPENED, UP, FenceState, note_copy
@@ -20,41 +21,53 @@ from airflow_mirror.extras.drill.store import Drill, Drills
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, Watch
 from airflow_mirror.jobs.runner.wishes import Wish, wish
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import State
+from tests.driven.ledger import LedgerCluster
 from tests.unit.ledger.kinds import MORE, every
-from tests.unit.ledger.memory import MemoryLedger, MemoryState
+
+
+class Time:
+    """Seconds that pass in no time; ``meanwhile`` happens in each pause."""
+
+    def __init__(self) -> None:
+        self.now, self.meanwhile = 1000.0, Mock()
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.meanwhile(seconds)
 
 
 @pytest.fixture
-def ledger() -> MemoryLedger:
-    return MemoryLedger()
+def ledger(ledger_target: LedgerCluster) -> Ledger:
+    return ledger_target.ledger
 
 
 @pytest.fixture
-def state(monkeypatch: pytest.MonkeyPatch, ledger: MemoryLedger) -> MemoryState:
-    """What the target's ledger says; seconds pass in no time, and tails that live give signs meanwhile."""
-    one = MemoryState()
+def state(ledger_target: LedgerCluster) -> State:
+    """What the target's ledger says."""
+    return ledger_target.state
 
-    @contextmanager
-    def target_of(_: Any) -> Iterator[SimpleNamespace]:
-        yield SimpleNamespace(topic_names=lambda: one.topics)  # type: ignore[attr-defined]
 
-    one.topics = list[str]()  # type: ignore[attr-defined]
-    clock = [1000.0]
-    monkeypatch.setattr(status, "target_of", target_of)
-    monkeypatch.setattr(status, "Ledger", lambda _: ledger)
-    monkeypatch.setattr(status, "state_of", lambda *_: one)
-    monkeypatch.setattr(status, "Watch", lambda state: Watch(state, lambda: clock[0]))
-    monkeypatch.setattr(status, "sleep", lambda seconds: clock.append(clock.pop() + seconds))
+@pytest.fixture(autouse=True)
+def time(ledger_target: LedgerCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Time:
+    """A file ``dst`` leads to the target."""
+    monkeypatch.chdir(tmp_path)
+    Path(ledger_target.reference).rename("dst")
+    one = Time()
+    monkeypatch.setattr(status, "Watch", lambda state: Watch(state, lambda: one.now))
+    monkeypatch.setattr(status, "sleep", one.sleep)
     return one
 
 
-def tail(ledger: MemoryLedger, name: str, host: str) -> ActiveTail:
+def tail(ledger: Ledger, name: str, host: str) -> ActiveTail:
     one = ActiveTail(mirror={"name": name}, plan="p", inputs="i", directory="", host=host, where=host)
     ledger.decide(lambda _: {f"active/{name}": one.value()})
     return one
 
 
-def own(ledger: MemoryLedger, mirror: str, *topics: str, opened: str | None = None) -> None:
+def own(ledger: Ledger, mirror: str, *topics: str, opened: str | None = None) -> None:
     value = {"v": 1, "topic_id": "x", "mirror": mirror, "source_id": "A", "opened_by": opened}
     ledger.decide(lambda _: {f"topic/{topic}": value for topic in topics})
 
@@ -66,7 +79,7 @@ def seen(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
 
 
 def test_mirrors_are_shown_with_what_their_tails_say(
-    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str]
+    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own(ledger, "done", "a", "b", opened="plan")
     own(ledger, "new", "c")
@@ -86,7 +99,7 @@ def test_mirrors_are_shown_with_what_their_tails_say(
 @pytest.mark.parametrize(("by", "word"), [("2f" * 32, "cutover"), ("failover 000001-x", "failover")])
 @pytest.mark.parametrize("sign", ["FAILED", None])
 def test_a_tail_that_was_ended_for_good_has_neither_failed_nor_is_it_lost(
-    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str], sign: str | None, by: str, word: str
+    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str], sign: str | None, by: str, word: str
 ) -> None:
     own(ledger, "m", "a", "b", opened=by)
     signs = Heartbeat(state, tail(ledger, "m", "host-a"))
@@ -100,7 +113,7 @@ def test_a_tail_that_was_ended_for_good_has_neither_failed_nor_is_it_lost(
 
 
 def test_the_tail_that_a_drill_has_killed_is_not_lost(
-    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str]
+    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str]
 ) -> None:
     drills = Drills(state, "dr-drill")
     drills.save(Drill(run="monday", at_ms=1, missed=[]))
@@ -113,7 +126,7 @@ def test_the_tail_that_a_drill_has_killed_is_not_lost(
 
 
 def test_a_tail_runs_once_it_gave_a_sign_while_we_looked(
-    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str], time: Time
 ) -> None:
     signs = Heartbeat(state, tail(ledger, "m", "host-a"))
     signs.give("RUNNING", phase="starting Spark")
@@ -124,7 +137,7 @@ def test_a_tail_runs_once_it_gave_a_sign_while_we_looked(
         later.append(seconds)
         signs.give("RUNNING", phase="copying", summary=figures, notes=("retention was set again",))
 
-    monkeypatch.setattr(status, "sleep", pause)
+    time.meanwhile = pause
     (row,) = seen(capsys)
     assert (row["tail"], row["phase"], row["lag"], row["records_per_s"]) == ("running", "copying", 12345, 678)
     assert row["said"].splitlines() == ["stopped: 1 partition stopped: t-1: broken", "notes: retention was set again"]
@@ -134,18 +147,18 @@ def test_a_tail_runs_once_it_gave_a_sign_while_we_looked(
 
 
 def test_a_tail_that_a_quota_holds_up_says_whose(
-    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str], time: Time
 ) -> None:
     signs = Heartbeat(state, tail(ledger, "m", "host-a"))
     signs.give("RUNNING", phase="copying")
     slowed = {"lag": 9, "records_per_s": 1, "throttled": {"target": 2500}}
-    monkeypatch.setattr(status, "sleep", lambda _: signs.give("RUNNING", phase="copying", summary=slowed))
+    time.meanwhile = lambda _: signs.give("RUNNING", phase="copying", summary=slowed)
     (row,) = seen(capsys)
     assert row["said"] == "throttled by quota: the target by 2.5 s a request"
 
 
 def test_fence_that_is_up_is_named_whatever_host_raised_it(
-    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str]
+    ledger_target: LedgerCluster, ledger: Ledger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also of a mirror that has neither a topic nor a tail any more."""
     for mirror, phase in {"m": UP, "n": OPENED, "over": LIFTED}.items():
@@ -156,7 +169,8 @@ def test_fence_that_is_up_is_named_whatever_host_raised_it(
         note_copy(ledger, mirror, fence)
     rows = seen(capsys)
     shared = {"run": "monday", "attempt": 2, "host": "w-3", "kind": "callable", "name": "ops.gate"}
-    shared["since"] = "1970-01-01T00:16:40+00:00"
+    at_s = ledger_target.clock.now_ms // 1000
+    shared["since"] = since = datetime.fromtimestamp(at_s, UTC).isoformat()
     assert {row["mirror"]: row["fences"] for row in rows} == {
         "m": [{**shared, "phase": "up", "kept": False, "text": "is up, raised from host w-3"}],
         "n": [{**shared, "phase": "opened", "kept": True, "text": "stands behind an open target"}],
@@ -164,7 +178,7 @@ def test_fence_that_is_up_is_named_whatever_host_raised_it(
     assert main(["status", "--target", "dst"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     fenced = "the source is fenced (ops.gate): the fence of cutover monday"
-    assert f"m: {fenced} is up, raised from host w-3, since 1970-01-01T00:16:40+00:00" in said
+    assert f"m: {fenced} is up, raised from host w-3, since {since}" in said
     assert f"n: {fenced} stands behind an open target, since" in said
 
 
@@ -176,7 +190,7 @@ def test_fence_that_is_up_is_named_whatever_host_raised_it(
     ],
 )  # fmt: skip
 def test_what_a_newer_version_wrote_hides_nothing_else(
-    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str], key: str, value: Any
+    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str], key: str, value: Any
 ) -> None:
     """It is named, with its version, and the command says by its status that something is missing."""
     own(ledger, "m", "a", "b")
@@ -200,7 +214,7 @@ def test_what_a_newer_version_wrote_hides_nothing_else(
 
 
 def test_watching_goes_on_until_interrupted(
-    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str], time: Time
 ) -> None:
     tail(ledger, "m", "host-a")
     looks: list[float] = []
@@ -210,7 +224,7 @@ def test_watching_goes_on_until_interrupted(
         if len(looks) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(status, "sleep", pause)
+    time.meanwhile = pause
     assert main(["status", "--target", "dst", "--watch"]) == 130
     assert "listening" in capsys.readouterr().out and len(looks) == 3
 
@@ -225,19 +239,17 @@ def test_watching_goes_on_until_interrupted(
     ],
 )  # fmt: skip
 def test_groups_that_do_not_follow_are_said_with_their_cause(
-    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str], time: Time,
     groups: dict[str, object], said: str | None,
 ) -> None:  # fmt: skip
     signs = Heartbeat(state, tail(ledger, "m", "host-a"))
     signs.give("RUNNING")
-    monkeypatch.setattr(status, "sleep", lambda _: signs.give("RUNNING", follows={"groups": groups}))
+    time.meanwhile = lambda _: signs.give("RUNNING", follows={"groups": groups})
     (row,) = seen(capsys)
     assert row["said"] == said
 
 
-def test_what_is_wished_of_a_mirror_is_shown(
-    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_wished_of_a_mirror_is_shown(ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str]) -> None:
     own(ledger, "m", "t")
     wish(state, "m", "pause", Wish(by="ann@desk", at="2026-11-23T07:00:00+00:00"))
     wish(state, "m", "rate", Wish(by="bob@desk", at="2026-11-22T07:00:00+00:00", max_bytes_per_second=5000000))
@@ -250,22 +262,24 @@ def test_what_is_wished_of_a_mirror_is_shown(
 
 
 def test_target_without_mirrors_is_said_to_have_none(
-    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str]
+    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["status", "--target", "dst"]) == 0
     assert capsys.readouterr().out == "this target has no mirror\n"
 
 
 def test_cluster_that_is_new_has_no_mirror_and_one_with_data_needs_its_ledger(
-    ledger: MemoryLedger, state: MemoryState, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ledger_target: LedgerCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def missing() -> Any:
+    def missing(_: Ledger) -> Any:
         raise LedgerMissing
 
-    monkeypatch.setattr(ledger, "values", missing)
+    monkeypatch.setattr(Ledger, "values", missing)
+    for topic in list(ledger_target.topics):
+        ledger_target.delete(topic)
     assert main(["status", "--target", "dst"]) == 0
     assert capsys.readouterr().out == "this target has no mirror\n"
-    state.topics.append("orders")  # type: ignore[attr-defined]
+    ledger_target.create("orders")
     assert main(["status", "--target", "dst"]) == 2
     assert "the target has no ledger" in capsys.readouterr().err
 
@@ -284,41 +298,29 @@ A->C.enabled = true
 
 
 @pytest.fixture
-def file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def file(ledger_target: LedgerCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Three flows; what is there of C does not answer."""
 
-    class Admin:
-        def __init__(self, config: Any) -> None:
-            if config.bootstrap == "c:1":
-                raise TryAgain("no broker at c:1")
+    def admin(config: ClientConfig) -> ClusterAdmin:
+        if config.bootstrap == "c:1":
+            raise TryAgain("no broker at c:1")
+        return ClusterAdmin(config if config.bootstrap != "b:1" else ledger_target.config)
 
-        def __enter__(self) -> None:
-            return None
-
-        def __exit__(self, *_: object) -> None:
-            return None
-
-    monkeypatch.setattr(status, "ClusterAdmin", Admin)
+    monkeypatch.setattr(status, "ClusterAdmin", admin)
     path = tmp_path / "mm2.properties"
     path.write_text(FLOWS)
     return path
 
 
 def test_every_enabled_flow_is_listed_and_all_must_run(
-    ledger: MemoryLedger, state: MemoryState, file: Path, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    ledger: Ledger, state: State, file: Path, capsys: pytest.CaptureFixture[str],
+    time: Time,
 ) -> None:  # fmt: skip
     own(ledger, "A-to-B", "x")
     own(ledger, "another", "y")
     one = Heartbeat(state, tail(ledger, "A-to-B", "host-a"))
     one.give("RUNNING")
-    seconds = vars(status)["sleep"]
-
-    def lives(s: float) -> None:
-        seconds(s)
-        one.give("RUNNING", phase="copying")
-
-    monkeypatch.setattr(status, "sleep", lives)
+    time.meanwhile = lambda _: one.give("RUNNING", phase="copying")
 
     def flows(*arguments: str) -> tuple[int, dict[str, tuple[str, Any]]]:
         code = main(["status", "--config", str(file), "--json", *arguments])
@@ -338,7 +340,7 @@ def test_every_enabled_flow_is_listed_and_all_must_run(
 
 
 def test_a_flow_that_failed_before_the_ledger_knew_it_says_why(
-    ledger: MemoryLedger, state: MemoryState, file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ledger: Ledger, state: State, file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """As one whose plan is blocked: it was "never started"."""
     job = tmp_path / "home" / "C-to-B" / "jobs" / "tail" / "1"
@@ -354,19 +356,18 @@ def test_a_flow_that_failed_before_the_ledger_knew_it_says_why(
 
 
 def test_a_target_on_which_nothing_ever_ran_has_no_ledger(
-    state: MemoryState, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    state: State, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Nothing:
-        def values(self) -> None:
-            raise LedgerMissing()
+    def missing(_: Ledger) -> Any:
+        raise LedgerMissing
 
-    monkeypatch.setattr(status, "Ledger", lambda _: Nothing())
+    monkeypatch.setattr(Ledger, "values", missing)
     assert main(["status", "--config", str(file), "--json", "--clusters", "B"]) == 1
     assert [row["tail"] for row in json.loads(capsys.readouterr().out)] == ["never started"] * 2
 
 
 def test_status_shows_what_it_can_beside_a_newer_version(
-    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str]
+    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for mirror, more in (("others", {"v": 99, "version": 99}), ("m", MORE)):
         decisions, said = every(mirror, **more)
@@ -383,7 +384,7 @@ def test_status_shows_what_it_can_beside_a_newer_version(
 
 @pytest.mark.parametrize("source_id", ["src", "another"])
 def test_rules_that_no_record_explains_are_looked_for_at_the_source_that_is_given(
-    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     source_id: str,
 ) -> None:  # fmt: skip
     """At that of the mirror's plan, not at another one with topics of the same names."""
@@ -419,7 +420,7 @@ def test_rules_that_no_record_explains_are_looked_for_at_the_source_that_is_give
     monkeypatch.setattr(status, "config_of", lambda name, role: (name, role))
     monkeypatch.setattr(Side, "plan", plan)
     monkeypatch.setattr(status, "told_unexplained", left)
-    given = ["status", "--target", "t", "--source", "kafka_dc1", "--json"]
+    given = ["status", "--target", "dst", "--source", "kafka_dc1", "--json"]
     assert main(given) == 0
     out, err = capsys.readouterr()
     said = json.loads(out)[0]["said"]

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
 
 import pytest
 
-from airflow_mirror.console import wishes
+from airflow_mirror.common.policy import DECISIONS, STATE, WISHES
 from airflow_mirror.console.main import main
 from airflow_mirror.jobs.runner import pacing
 from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, Watch
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
 from airflow_mirror.kafka.permit import unfenced
-from tests.unit.ledger.memory import MemoryLedger, MemoryState
+from tests.driven.ledger import LedgerCluster
+from tests.driven.records import Row
 
 Heard = Callable[[Wishes], tuple[str, Wishes]]
 
@@ -24,12 +23,15 @@ Heard = Callable[[Wishes], tuple[str, Wishes]]
 class World:
     """A target with mirror m, whose tail may live; seconds pass in no time, and ``meanwhile`` happens in them."""
 
-    def __init__(self) -> None:
-        self.ledger, self.state = MemoryLedger(), MemoryState()
+    def __init__(self, ledger_target: LedgerCluster) -> None:
+        self.target, self.ledger, self.state = ledger_target, ledger_target.ledger, ledger_target.state
         self.now = 1000.0
         self.meanwhile: Callable[[], None] = lambda: None
         owned = {"v": 1, "topic_id": "x", "mirror": "m", "source_id": "A"}
         self.ledger.decide(lambda _: {"topic/t": owned})
+
+    def rows(self, topic: str) -> list[Row]:
+        return self.target.topics[topic].logs[0].rows()
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -66,24 +68,16 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    one = World()
-
-    @contextmanager
-    def target_of(_: Any) -> Iterator[None]:
-        yield None
-
-    monkeypatch.setattr(wishes, "target_of", target_of)
-    monkeypatch.setattr(pacing, "Ledger", lambda _: one.ledger)
-    monkeypatch.setattr(pacing, "state_of", lambda *_: one.state)
+def world(ledger_target: LedgerCluster, monkeypatch: pytest.MonkeyPatch) -> World:
+    one = World(ledger_target)
     monkeypatch.setattr(pacing, "Watch", lambda state, **how: Watch(state, lambda: one.now, one.sleep, **how))
     monkeypatch.setattr(pacing, "sleep", one.sleep)
     monkeypatch.setattr(pacing, "monotonic", lambda: one.now)
     return one
 
 
-def command(verb: str, *rest: str) -> int:
-    return main([verb, "--target", "dst", "--mirror", "m", *rest])
+def command(world: World, verb: str, *rest: str) -> int:
+    return main([verb, "--target", world.target.reference, "--mirror", "m", *rest])
 
 
 def rests(now: Wishes) -> tuple[str, Wishes]:
@@ -91,26 +85,26 @@ def rests(now: Wishes) -> tuple[str, Wishes]:
 
 
 def test_a_pause_without_a_tail_waits_for_the_next(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command("pause") == 0
+    assert command(world, "pause") == 0
     said = capsys.readouterr().out
     assert world.wished.pause is not None and f"m: paused by {world.wished.pause.by} since" in said
     assert "nothing copies for it now: a job that is started keeps to it" in said
 
 
-def test_who_may_only_wish_writes_nothing_else(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_may_only_wish_writes_nothing_else(world: World) -> None:
     """Also while a tail is silent, and somebody has to find out whether it could have given a sign."""
     world.tail()
     world.meanwhile = lambda: None
-    written, write = list[str](), world.state.write
-    monkeypatch.setattr(world.state, "write", lambda values: written.extend(values) or write(values))
-    assert [command("pause"), command("resume"), command("rate", "7")] == [0, 0, 0]
-    assert {*written} == {"wish/m/pause", "wish/m/rate", "wish/m/look"}
+    before = {topic: len(world.rows(topic)) for topic in (DECISIONS, STATE, WISHES)}
+    assert [command(world, "pause"), command(world, "resume"), command(world, "rate", "7")] == [0, 0, 0]
+    written = {row.key for topic, known in before.items() for row in world.rows(topic)[known:]}
+    assert written == {b"wish/m/pause", b"wish/m/rate", b"wish/m/look"}
 
 
 def test_who_paused_first_stays_the_one(world: World) -> None:
     first = Wish(by="ann@desk", at="2026-11-23T07:00:00+00:00")
     wish(world.state, "m", "pause", first)
-    assert command("pause") == 0
+    assert command(world, "pause") == 0
     assert world.wished.pause == first
 
 
@@ -119,7 +113,7 @@ def test_a_pause_is_done_when_the_tail_rests(world: World, capsys: pytest.Captur
     old = Wishes(pause=Wish(by="bob", at="yesterday"))
     signs = iter([("copying", Wishes()), ("paused", old), ("paused", Wishes())])
     world.tail(lambda now: next(signs, ("paused", now)))
-    assert command("pause", "--json") == 0
+    assert command(world, "pause", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["tail"], found["host"], found["rate"]) == ("rests", "host-a", None) and found["pause"]["by"]
     assert next(signs, None) is None
@@ -127,7 +121,7 @@ def test_a_pause_is_done_when_the_tail_rests(world: World, capsys: pytest.Captur
 
 def test_a_tail_that_does_not_rest_is_said_to_copy(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     world.tail(lambda now: ("copying", now))
-    assert command("pause") == 1
+    assert command(world, "pause") == 1
     assert "is paused, but its tail on host 'host-a' still copies after" in capsys.readouterr().err
     assert world.wished.pause is not None, "the wish stands"
 
@@ -136,15 +130,15 @@ def test_a_pause_is_done_when_the_bulk_copy_rests(world: World, capsys: pytest.C
     """Nobody has decided it, so it says itself that it is there."""
     signs = iter([("copying", Wishes()), ("copying", Wishes()), ("paused", Wishes())])
     world.bulk_copy(lambda now: next(signs, ("paused", now)))
-    assert command("pause", "--json") == 0
+    assert command(world, "pause", "--json") == 0
     assert json.loads(capsys.readouterr().out)["bulk_copies"] == [{"host": "host-b", "state": "rests"}]
-    assert next(signs, None) is None and command("resume") == 0
+    assert next(signs, None) is None and command(world, "resume") == 0
     assert "its bulk copy on host host-b follows within seconds" in capsys.readouterr().out
 
 
 def test_a_bulk_copy_that_does_not_rest_is_named(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     world.bulk_copy(lambda now: ("copying", now))
-    assert command("pause") == 1
+    assert command(world, "pause") == 1
     assert "is paused, but its bulk copy on host 'host-b' still copies after" in capsys.readouterr().err
 
 
@@ -152,20 +146,20 @@ def test_a_bulk_copy_that_ends_meanwhile_copies_nothing(world: World, capsys: py
     """It took its leave: nobody waits for the silence of one that was killed."""
     signs = world.bulk_copy(lambda now: ("copying", now))
     began, world.meanwhile = world.now, signs.forget
-    assert command("pause") == 0 and world.now - began < 5
+    assert command(world, "pause") == 0 and world.now - began < 5
     assert "nothing copies for it now" in capsys.readouterr().out
 
 
 def test_a_bulk_copy_that_was_killed_is_listened_for(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     world.bulk_copy(lambda now: ("copying", now))
     began, world.meanwhile = world.now, lambda: None
-    assert command("pause") == 0 and world.now - began >= 30
+    assert command(world, "pause") == 0 and world.now - began >= 30
     assert "nothing copies for it now" in capsys.readouterr().out
 
 
 def test_resume_takes_the_pause_back_and_no_more(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     world.tail(rests)
-    assert command("rate", "7000000") == command("pause") == command("resume") == 0
+    assert command(world, "rate", "7000000") == command(world, "pause") == command(world, "resume") == 0
     assert world.wished.pause is None and world.wished.rate is not None
     said = capsys.readouterr().out
     assert "its tail on host host-a rests" in said
@@ -175,31 +169,31 @@ def test_resume_takes_the_pause_back_and_no_more(world: World, capsys: pytest.Ca
 
 @pytest.mark.parametrize(("given", "wished"), [("5", 5), ("none", None), ("default", 9)])
 def test_a_rate_is_bytes_none_or_the_mirrors(world: World, given: str, wished: float | None) -> None:
-    assert command("rate", "3") == command("rate", given) == 0
+    assert command(world, "rate", "3") == command(world, "rate", given) == 0
     assert world.wished.rate_or(9) == wished
 
 
 @pytest.mark.parametrize("given", ["0", "fast", "1.5", "10MB", "²"])
 def test_what_is_no_rate_changes_nothing(world: World, capsys: pytest.CaptureFixture[str], given: str) -> None:
-    assert command("rate", given) == 2
+    assert command(world, "rate", given) == 2
     assert f"rate={given!r}\n  why: not a rate" in capsys.readouterr().err and world.wished == Wishes()
 
 
 def test_a_mirror_that_nobody_knows_is_refused(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pause", "--target", "dst", "--mirror", "n"]) == 2
+    assert main(["pause", "--target", world.target.reference, "--mirror", "n"]) == 2
     assert "knows no such mirror. Nothing was changed\n  do:  Give one of m." in capsys.readouterr().err
     assert not world.state.read()
 
 
 def test_wishes_of_a_newer_version_are_not_guessed(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     world.state.write({"wish/m/pause": b'{"v":2,"until":"tomorrow"}'})
-    assert command("rate", "5") == 2
+    assert command(world, "rate", "5") == 2
     assert "can't read" in capsys.readouterr().err and list(world.state.read()) == ["wish/m/pause"]
 
 
 def test_a_job_that_tidies_up_leaves_wishes_alone(world: World) -> None:
-    command("pause")
-    command("rate", "5")
+    command(world, "pause")
+    command(world, "rate", "5")
     before = world.wished
     other = world.tail()
     Heartbeat(world.state, ActiveTail(mirror={"name": "m"}, plan="p", inputs="i", directory="")).forget_others(unfenced)
