@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,21 +15,14 @@ from airflow_mirror.errors import NoWayBack
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def asked(away: None, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     calls: list[Any] = []
 
-    @contextmanager
-    def cluster(name: Any) -> Iterator[str]:
-        yield str(name)
-
     def arm(on: Platform, report_of: str, plan: Any, *, exclude_topics: Any, check_only: bool) -> Any:
-        calls.append((report_of, on.source.admin, exclude_topics, check_only))
+        calls.append((report_of, on.source.admin.config.bootstrap, exclude_topics, check_only))
         return SimpleNamespace(to_dict=lambda: {"armed": True}, lines=lambda: ["armed"])
 
     plan = SimpleNamespace(mirror=SimpleNamespace(source="planned"))
-    monkeypatch.setattr(arm_reverse, "target_of", cluster)
-    monkeypatch.setattr("airflow_mirror.console.clusters.config_of", lambda name, _: name)
-    monkeypatch.setattr(arm_reverse, "ClusterAdmin", cluster)
     monkeypatch.setattr(arm_reverse, "cutover_of", lambda name, _: (f"report of {name}", plan))
     monkeypatch.setattr(arm_reverse, "arm", arm)
     return calls
@@ -43,7 +34,7 @@ def run(*words: str) -> int:
 
 def test_source_is_that_of_the_plan_unless_given(asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
     assert [run(), run("--yes", "--source", "src", "--exclude-topic", "a", "--json")] == [0, 0]
-    assert asked == [("report of m", "planned", [], True), ("report of m", "src", ["a"], False)]
+    assert asked == [("report of m", "planned:1", [], True), ("report of m", "src:1", ["a"], False)]
     first, _, rest = capsys.readouterr().out.partition("\n")
     assert first == "armed" and json.loads(rest) == {"armed": True}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,12 +42,9 @@ DONE = replace(OPEN, readers=READERS[1:], writers=WRITERS[:1], unseen=())
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Any:
+def run(away: None, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs the command, which finds these one after the other."""
-    monkeypatch.setattr(command, "last_plan", lambda _: SimpleNamespace(mirror=SimpleNamespace(name="m", source="s")))
-    monkeypatch.setattr(command, "target_of", lambda _: nullcontext())
-    monkeypatch.setattr(command, "ClusterAdmin", lambda _: nullcontext())
-    monkeypatch.setattr(command, "planned_source", lambda *_: None)
+    monkeypatch.setattr(command, "last_plan", lambda _: SimpleNamespace(mirror=SimpleNamespace(name="m", source="src")))
     monkeypatch.setattr(command, "require_planned", lambda *_: None)
     monkeypatch.setattr(command, "reports_of", lambda *_: SimpleNamespace(read=dict))
     monkeypatch.setenv("COLUMNS", "160")
@@ -56,7 +52,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
     def run(found: list[Inventory], *words: str) -> int:
         left: Iterator[Inventory] = iter(found)
         monkeypatch.setattr(command, "look", lambda *_: next(left))
-        status = main(["clients", "--target", "t", "--mirror", "m", *words])
+        status = main(["clients", "--target", "dst", "--mirror", "m", *words])
         assert next(left, None) is None, "each was asked for"
         return status
 

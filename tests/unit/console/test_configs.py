@@ -3,63 +3,56 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from airflow_mirror.config import ClientConfig
 from airflow_mirror.console import configs as command
 from airflow_mirror.console.main import main
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.plan.config_diff import Change
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.configs import ConfigsReport
 from tests.builders import plan_of, topic_plan
+from tests.driven.cluster import DrivenCluster
+from tests.driven.ledger import LedgerCluster
+from tests.unit.console.conftest import named
 from tests.unit.plan.builders import a_mirror
 
 CHANGES = Change("orders", "retention.ms", "-1", "[5]"), Change("orders", "segment.ms", "7", None)
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
-    """What the command asks for; ``there`` are the topics of each cluster, ``changes`` what it gets."""
+def src(dst: LedgerCluster) -> Iterator[DrivenCluster]:
+    with DrivenCluster("source") as cluster:
+        named(cluster, "src")
+        yield cluster
+
+
+@pytest.fixture
+def seen(src: DrivenCluster, dst: LedgerCluster, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """What the command asks for; ``changes`` are what it gets."""
     names = ("orders", "users", "gone")
     plan = plan_of(a_mirror(), *(topic_plan(name, {0: 0}, source_topic_id=f"id-{name}") for name in names))
     seen = SimpleNamespace(
         last=plan, now=replace(plan, topics=plan.topics[:1]), changes=CHANGES, asked=None,
-        there={"source": {"orders", "users"}, "target": {"orders", "gone"}},
     )  # fmt: skip
+    for cluster, topics in ((src, ("orders", "users")), (dst, ("orders", "gone"))):
+        for topic in topics:
+            cluster.create(topic)
 
-    class Admin:
-        def __init__(self, config: ClientConfig) -> None:
-            self.role = config.role
-
-        def __enter__(self) -> Admin:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-        wire = None
-
-        def topics(self, names: list[str]) -> dict[str, None]:
-            return {name: None for name in names if name in seen.there[self.role]}
-
-    def sync_plan(plan: Plan, source: Admin, target: Admin, *, hold: bool, dry_run: bool) -> ConfigsReport:
+    def sync_plan(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, *, hold: bool, dry_run: bool) -> ConfigsReport:
         assert (source.role, target.role) == ("source", "target")
         seen.asked, seen.dry_run = ([t.source_topic for t in plan.topics], hold, plan.mirror.name), dry_run
         return ConfigsReport(hold, seen.changes, not dry_run or not seen.changes)
 
-    monkeypatch.setattr(command, "ClusterAdmin", Admin)
-    monkeypatch.setattr(command, "Ledger", lambda target: None)
     monkeypatch.setattr(command, "last_between", lambda *_: seen.last)
     monkeypatch.setattr(command, "plan_to_read", lambda *_: seen.now)
     monkeypatch.setattr(command, "sync_plan", sync_plan)
     monkeypatch.setenv("COLUMNS", "200")
-    for role in ("source", "target"):
-        (tmp_path / role).write_text(f"bootstrap.servers={role}:9092\n")
-    seen.words = ["configs", "--source", f"{tmp_path}/source", "--target", f"{tmp_path}/target", "--name", "flow"]
+    seen.words = ["configs", "--source", "src", "--target", "dst", "--name", "flow"]
     return seen
 
 
@@ -97,10 +90,10 @@ def test_nothing_that_differs_is_said_with_status_0(seen: SimpleNamespace, capsy
 
 
 def test_what_is_set_goes_by_a_plan_that_the_target_keeps(
-    seen: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+    seen: SimpleNamespace, src: DrivenCluster, dst: LedgerCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without --name every topic that both sides have would get the source's retention."""
-    seen.there = {role: {"orders", "users", "gone"} for role in ("source", "target")}
+    src.create("gone"), dst.create("users")
     seen.last = replace(seen.last, topics=seen.last.topics[:1])
     assert main([*seen.words, "--yes"]) == 0 and not seen.dry_run
     assert main([*seen.words, "--after", "--yes"]) == 0 and not seen.dry_run

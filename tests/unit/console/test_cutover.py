@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 
 from airflow_mirror.console import cutover as command
 from airflow_mirror.console.request import require_planned
-from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.report import BACKED_OUT, DONE, CutoverReport, FenceRecord
 from airflow_mirror.errors import (
     InputError,
@@ -25,10 +23,10 @@ from airflow_mirror.errors import (
     TryAgain,
 )
 from airflow_mirror.plan.direction import ARMED, Direction, turn
+from tests.driven.ledger import LedgerCluster
 from tests.unit.cutover.builders import a_plan, kept_in
-from tests.unit.ledger.memory import MemoryLedger
 
-ASKED = argparse.Namespace(json=False, mirror="flow")
+ASKED = argparse.Namespace(json=False, mirror="flow", target="dst")
 
 
 def ends(error: MirrorError, directory: Path, *, fenced: bool) -> int:
@@ -69,13 +67,10 @@ def test_done_is_status_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert ": cut_over" in capsys.readouterr().out
 
 
-def test_a_way_back_is_cut_over_by_rollback_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_way_back_is_cut_over_by_rollback_alone(dst: LedgerCluster) -> None:
     """A cutover of it would open the old source without a direction, behind the first cutover's fence."""
-    ledger = MemoryLedger()
     one = Direction(generation=1, primary="new", by=ARMED, attempt="r", plan="p", at="noon")
-    ledger.decide(lambda _: turn("flow", one))
-    monkeypatch.setattr(Side, "ledger", ledger)
-    monkeypatch.setattr(command, "target_of", lambda _: nullcontext())
+    dst.ledger.decide(lambda _: turn("flow", one))
     with pytest.raises(InputError, match="it is a way back.*airflow-mirror rollback"):
         command._plan(ASKED)
 

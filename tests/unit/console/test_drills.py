@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from airflow_mirror.console import drills as command
 from airflow_mirror.console.main import main
 from airflow_mirror.extras.drill import clean_up as module
-from airflow_mirror.extras.drill import store, turn
+from airflow_mirror.extras.drill import turn
 from airflow_mirror.extras.drill.store import Drill, Drills
-from tests.unit.ledger.memory import MemoryLedger, MemoryState
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import State
+from tests.driven.cluster import DrivenCluster
+from tests.driven.ledger import LedgerCluster
+from tests.unit.console.conftest import named
 
 FIGURES = {
     "rpo_s": 1.5, "rto_s": 20.0, "lost": 1200, "reread": 3, "acknowledged": 9000, "skipped": 0, "first_read_s": 1.0,
@@ -25,18 +26,20 @@ FIGURES = {
 
 
 @pytest.fixture
-def state(monkeypatch: pytest.MonkeyPatch) -> MemoryState:
-    one = MemoryState()
+def src(dst: LedgerCluster) -> Iterator[DrivenCluster]:
+    """A file ``src`` names the source of the drills."""
+    with DrivenCluster("source") as cluster:
+        named(cluster, "src")
+        yield cluster
 
-    @contextmanager
-    def target_of(_: Any) -> Iterator[None]:
-        yield None
 
-    monkeypatch.setattr(command, "target_of", target_of)
-    monkeypatch.setattr(store, "state_of", lambda *_, **__: one)
-    monkeypatch.setattr(command, "state_of", lambda *_, **__: one)
+@pytest.fixture
+def state(dst: LedgerCluster, src: DrivenCluster) -> State:
+    one = dst.state
     Drills(one, "dr-drill").save(Drill(run="monday", at_ms=1_790_000_000_000, figures=FIGURES, missed=["RPO"]))
-    Drills(one, "dr-drill").save(Drill(run="sunday", at_ms=1_780_000_000_000, topics=["mirror-drill.1"], source_id="id"))
+    Drills(one, "dr-drill").save(
+        Drill(run="sunday", at_ms=1_780_000_000_000, topics=["mirror-drill.1"], source_id=src.cluster_id)
+    )
     return one
 
 
@@ -67,12 +70,20 @@ def test_mirror_without_drills_is_told_which_have_some(capsys: pytest.CaptureFix
     assert "no drill of it. It knows drills of: dr-drill." in capsys.readouterr().err
 
 
+def drilling(ledger: Ledger) -> list[str]:
+    return [key for key in ledger.values() if key.startswith("drilling/")]
+
+
 def clean_up(run: str, *words: str) -> int:
     return main(["drills", "--target", "dst", "--clean-up", run, *words])
 
 
 def test_what_a_drill_left_is_deleted_once_on_both_sides(
-    state: MemoryState, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    state: State,
+    src: DrivenCluster,
+    dst: LedgerCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     asked: list[Any] = []
     answers = iter([["source: no broker answered"], []])
@@ -81,16 +92,13 @@ def test_what_a_drill_left_is_deleted_once_on_both_sides(
         asked.append((clusters, topic, group))
         return next(answers)
 
-    ledger = MemoryLedger()
+    ledger = dst.ledger
     assert turn.begin(ledger, "dr-drill", "sunday", "another Airflow", 1000.0) == ""
-    monkeypatch.setattr(command, "Ledger", lambda _: ledger)
-    monkeypatch.setattr(command, "config_of", lambda name, role: f"{role} {name}")
-    monkeypatch.setattr(command, "ClusterAdmin", lambda _: nullcontext(SimpleNamespace(cluster_id=lambda: "id")))
     monkeypatch.setattr(module, "clean_up", delete)
-    assert clean_up("sunday", "--source", "src") == 1 and ledger.values(), "it is not ended before all is deleted"
+    assert clean_up("sunday", "--source", "src") == 1 and drilling(ledger), "it is not ended before all is deleted"
     assert [clean_up("sunday", "--source", "src") for _ in range(2)] == [0, 0]
-    assert asked == [(["source src", "target dst"], "mirror-drill.1", "mirror-drill.1")] * 2
-    assert not ledger.values(), "the next drill may begin"
+    assert asked == [([src.config, dst.config], "mirror-drill.1", "mirror-drill.1")] * 2
+    assert not drilling(ledger), "the next drill may begin"
     said = capsys.readouterr()
     assert "could not delete 'mirror-drill.1' on the source: no broker answered" in said.err
     assert said.out.splitlines() == ["deleted on both sides: mirror-drill.1", "sunday has left nothing"]
@@ -99,25 +107,22 @@ def test_what_a_drill_left_is_deleted_once_on_both_sides(
 
 @pytest.mark.usefixtures("state")
 def test_drill_that_died_behind_its_turn_is_ended_without_a_source(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    dst: LedgerCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It has noted nothing, so it has created nothing; its turn would hold the next drill off for a day."""
-    ledger = MemoryLedger()
+    ledger = dst.ledger
     assert turn.begin(ledger, "dr-drill", "tuesday", "another Airflow", 1000.0) == ""
-    monkeypatch.setattr(command, "Ledger", lambda _: ledger)
-    assert clean_up("wednesday", "--source", "src") == 2 and ledger.values(), "that name has no turn"
-    assert clean_up("tuesday") == 0 and not ledger.values()
+    assert clean_up("wednesday", "--source", "src") == 2 and drilling(ledger), "that name has no turn"
+    assert clean_up("tuesday") == 0 and not drilling(ledger)
     assert capsys.readouterr().out == "tuesday has left nothing\n"
 
 
 def test_what_another_source_has_is_not_looked_for_on_this_one(
-    state: MemoryState, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    state: State, src: DrivenCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It would be taken for deleted, and forgotten."""
     Drills(state, "dr-drill").save(Drill(run="friday", at_ms=9, topics=["there"], source_id="one"))
-    monkeypatch.setattr(command, "Ledger", lambda _: MemoryLedger())
-    monkeypatch.setattr(command, "config_of", lambda name, role: f"{role} {name}")
-    monkeypatch.setattr(command, "ClusterAdmin", lambda _: nullcontext(SimpleNamespace(cluster_id=lambda: "two")))
+    src.cluster_id = "two"
     assert [clean_up("friday", "--source", "src"), clean_up("friday"), clean_up("nobody")] == [2, 2, 2]
     other, none, unknown = capsys.readouterr().err.splitlines()
     assert "has cluster id two, the drill's had one" in other and "--clean-up needs --source" in none
@@ -129,12 +134,10 @@ def test_what_another_source_has_is_not_looked_for_on_this_one(
 
 
 def test_topic_that_is_no_drills_is_not_deleted(
-    state: MemoryState, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    state: State, src: DrivenCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whoever may write to the target's ledger can name any."""
-    Drills(state, "dr-drill").save(Drill(run="forged", at_ms=9, topics=["payments"], source_id="id"))
-    monkeypatch.setattr(command, "config_of", lambda name, role: f"{role} {name}")
-    monkeypatch.setattr(command, "ClusterAdmin", lambda _: nullcontext(SimpleNamespace(cluster_id=lambda: "id")))
+    Drills(state, "dr-drill").save(Drill(run="forged", at_ms=9, topics=["payments"], source_id=src.cluster_id))
     monkeypatch.setattr(module, "clean_up", lambda *_: pytest.fail("it was deleted"))
     assert clean_up("forged", "--source", "src") == 1
     assert "'payments' on the clusters: no name of a drill, which begins with 'mirror-drill.'" in capsys.readouterr().err

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,21 +15,14 @@ from airflow_mirror.errors import ExportBroken
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def asked(away: None, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     calls: list[Any] = []
-
-    @contextmanager
-    def cluster(name: Any) -> Iterator[str]:
-        yield name if isinstance(name, str) else "dst"
 
     def prepare(*given: Any, export_to: Any, recreate: Any) -> Any:
         mirror, on = given
-        calls.append((mirror, on.source.admin, on.target.admin, export_to, recreate))
+        calls.append((mirror, *(side.admin.config.bootstrap for side in (on.source, on.target)), export_to, recreate))
         return SimpleNamespace(to_dict=lambda: {"gone": []}, lines=lambda: ["1 delta"])
 
-    monkeypatch.setattr(failback, "target_of", cluster)
-    monkeypatch.setattr(failback, "config_of", lambda name, _: name)
-    monkeypatch.setattr(failback, "ClusterAdmin", cluster)
     monkeypatch.setattr(failback, "failback", prepare)
     return calls
 
@@ -42,7 +33,7 @@ def run(*words: str) -> int:
 
 def test_each_topic_to_delete_is_named(asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
     assert [run(), run("--export", "there", "--recreate", "a", "--recreate", "b", "--json")] == [0, 0]
-    assert asked == [("m", "src", "dst", None, []), ("m", "src", "dst", Path("there"), ["a", "b"])]
+    assert asked == [("m", "src:1", "dst:1", None, []), ("m", "src:1", "dst:1", Path("there"), ["a", "b"])]
     first, _, rest = capsys.readouterr().out.partition("\n")
     assert first == "1 delta" and json.loads(rest) == {"gone": []}
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,12 +14,8 @@ from airflow_mirror.errors import InputError
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def asked(away: None, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     calls: list[Any] = []
-
-    @contextmanager
-    def cluster(_: Any) -> Iterator[str]:
-        yield "a cluster"
 
     def answer(what: str) -> Any:
         def found(*given: Any, **how: Any) -> Any:
@@ -30,9 +24,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
         return found
 
-    monkeypatch.setattr(failover, "target_of", cluster)
-    monkeypatch.setattr(failover, "config_of", lambda name, _: name)
-    monkeypatch.setattr(failover, "ClusterAdmin", cluster)
     for name in ("check", "run"):
         monkeypatch.setattr(failover, name, answer(name))
     monkeypatch.setattr(failover, "after", lambda *given: calls.append(("after", given[-1], {})) or [])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +10,28 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.console import fence_on_return
 from airflow_mirror.console.main import main
 from airflow_mirror.cutover.failover.returned import Returned
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import InputError
+from airflow_mirror.kafka.admin import ClusterAdmin
 
 FOUND = Returned(mirror="m", at="noon", offsets=3, took=["a-0: 3 offsets"], fence=["DENY WRITE"], fenced_s=1.2)
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def asked(away: None, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     calls: list[Any] = []
 
-    @contextmanager
-    def cluster(_: Any) -> Iterator[str]:
-        yield "dst"
-
-    def watch(source: str, target: str, mirror: str, *, fence: str, open_by_default: Any, signer: Any) -> Returned:
-        calls.append((source, target, mirror, fence, open_by_default, *([type(signer)] if signer else [])))
+    def watch(
+        source: ClientConfig, target: ClusterAdmin, mirror: str, *, fence: str, open_by_default: Any, signer: Any
+    ) -> Returned:
+        clusters = source.bootstrap, target.config.bootstrap
+        calls.append((*clusters, mirror, fence, open_by_default, *([type(signer)] if signer else [])))
         return FOUND
 
-    monkeypatch.setattr(fence_on_return, "target_of", cluster)
-    monkeypatch.setattr(fence_on_return, "config_of", lambda name, _: name)
     monkeypatch.setattr(fence_on_return, "watch", watch)
     return calls
 
@@ -49,14 +46,14 @@ def test_report_is_signed_with_the_key_that_is_named(
     key = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (tmp_path / "key.pem").write_bytes(key)
     assert run("--sign", str(tmp_path / "key.pem")) == 0
-    assert asked == [("src", "dst", "m", "acl", None, Signer)]
+    assert asked == [("src:1", "dst:1", "m", "acl", None, Signer)]
     assert run("--sign", str(tmp_path / "none.pem")) == 2
     assert "none.pem" in capsys.readouterr().err and len(asked) == 1
 
 
 def test_source_that_returned_is_told_with_what_it_took(asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
     assert [run(), run("--fence", "mine.fence", "--open-by-default", "false", "--json")] == [0, 0]
-    assert asked == [("src", "dst", "m", "acl", None), ("src", "dst", "m", "mine.fence", False)]
+    assert asked == [("src:1", "dst:1", "m", "acl", None), ("src:1", "dst:1", "m", "mine.fence", False)]
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == [
         "the source of mirror 'm' has returned, and was fenced at noon, 1.2 s after its first answer", "a-0: 3 offsets",

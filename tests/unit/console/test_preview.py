@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.console import preview as command
-from airflow_mirror.console import request as requests
 from airflow_mirror.console.main import main
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.forecast import Forecast
-from airflow_mirror.cutover.platform import Platform, Side
+from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.request import Clusters, CutoverRequest, Limits
 from airflow_mirror.cutover.rollback import foresee
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.ledger_store import keep
+from tests.driven.ledger import LedgerCluster
 from tests.unit.cutover.builders import a_plan
-from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 PLAN = a_plan("orders")
 WELL = Preview(
@@ -34,31 +36,29 @@ WELL = Preview(
 class World:
     """What the command asks of, and what it finds."""
 
-    def __init__(self) -> None:
+    def __init__(self, dst: LedgerCluster) -> None:
         self.found, self.asked = WELL, list[tuple[CutoverRequest, str, str]]()
         self.proves: Any = None
-        self.ledger, self.state = MemoryLedger(), MemoryState()
-        keep(PLAN, self.state, self.ledger)
+        keep(PLAN, dst.state, dst.ledger)
 
     @contextmanager
-    def connected(self, request: CutoverRequest, source: Any, target: Any, prove: Any) -> Iterator[Clusters]:
-        self.asked.append((request, source, target))
+    def connected(
+        self, request: CutoverRequest, source: ClientConfig, target: ClientConfig, prove: Any
+    ) -> Iterator[Clusters]:
+        self.asked.append((request, source.bootstrap, target.bootstrap))
         self.proves = prove
-        yield Clusters(on=Platform.of(source, target), fence=AclFence(source), verify=lambda _: [])
+        with ClusterAdmin(source) as here, ClusterAdmin(target) as there:
+            yield Clusters(on=Platform.of(here, there), fence=AclFence(here), verify=lambda _: [])
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    made = World()
-    monkeypatch.setattr(requests, "target_of", lambda _: nullcontext())
-    monkeypatch.setattr("airflow_mirror.ledger.state.state_of", lambda *_, **__: made.state)
-    for module in ("clusters", "preview"):
-        monkeypatch.setattr(f"airflow_mirror.console.{module}.config_of", lambda name, _: name)
+def world(dst: LedgerCluster, monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World(dst)
+    for name, server in ((PLAN.mirror.source, "planned"), ("elsewhere", "elsewhere")):
+        Path(name).write_text(f"bootstrap.servers={server}:1\n")
     monkeypatch.setattr(command, "connected", made.connected)
     monkeypatch.setattr(command, "require_planned", lambda *_: None)
     monkeypatch.setattr(command, "preview_cutover", lambda *_: made.found)
-    monkeypatch.setattr(Side, "ledger", made.ledger)
-    monkeypatch.setattr(Side, "state", lambda *_, **__: made.state)
     monkeypatch.setattr(foresee, "foresee", lambda plan, *_: Finding("warn", "way_back", "old source", plan.hash, "So."))
     return made
 
@@ -67,11 +67,13 @@ def run(*words: str, mirror: str = "flow") -> int:
     return main(["preview", "--target", "dst", "--mirror", mirror, *words])
 
 
-def test_last_plan_is_looked_at_with_the_given_words(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_last_plan_is_looked_at_with_the_given_words(
+    world: World, dst: LedgerCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run() == run("--source", "elsewhere", "--open-by-default", "true", "--max-fence-s", "30") == 0
     assert run("--accept-still-groups", "a", "b", "--leave-out-groups", "c", "--allow-rewind", "--quiet-s", "2") == 0
-    planned = PLAN.mirror.source
-    assert [one[1:] for one in world.asked] == [(planned, "dst"), ("elsewhere", "dst"), (planned, "dst")]
+    there = dst.config.bootstrap
+    assert [one[1:] for one in world.asked] == [("planned:1", there), ("elsewhere:1", there), ("planned:1", there)]
     groups = {"accept_still_groups": ["a", "b"], "leave_out_groups": ["c"]}
     assert [one for one, *_ in world.asked] == [
         CutoverRequest(plan=PLAN),

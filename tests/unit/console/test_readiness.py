@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +14,7 @@ from airflow_mirror.console import readiness as command
 from airflow_mirror.console.main import main
 from airflow_mirror.extras.readiness.build import decide
 from airflow_mirror.extras.readiness.look import ReadinessFacts
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.plan.findings import Finding
 from tests.builders import plan_of, topic_plan
 from tests.unit.plan.builders import a_mirror
@@ -29,15 +28,10 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     plan = plan_of(a_mirror(), topic_plan("orders", {0: 0}, source_topic_id="id"))
     made = SimpleNamespace(plan=plan, refusals=[], night=decide(plan, ReadinessFacts(at_ms=1)))
 
-    @contextmanager
-    def cluster(config: Any) -> Iterator[Any]:
-        yield config.role
-
-    def planned(mirror: Any, source: str, target: str, *, probe: bool) -> Any:
-        assert (mirror.name, source, target, probe) == ("flow", "source", "target", False)
+    def planned(mirror: Any, source: ClusterAdmin, target: ClusterAdmin, *, probe: bool) -> Any:
+        assert (mirror.name, source.role, target.role, probe) == ("flow", "source", "target", False)
         return made.plan, made.refusals
 
-    monkeypatch.setattr(command, "ClusterAdmin", cluster)
     monkeypatch.setattr(command, "planned", planned)
 
     def night_plan(*_: Any, trial_s: float, tasks: int) -> Any:

@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from airflow_mirror.console import report as command
 from airflow_mirror.console.main import main
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord
 from airflow_mirror.cutover.report_store import ReportStore
-from tests.unit.ledger.memory import MemoryState
+from airflow_mirror.ledger.state import State
+from tests.driven.ledger import LedgerCluster
 
 Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def state(monkeypatch: pytest.MonkeyPatch) -> MemoryState:
-    one = MemoryState()
-
-    @contextmanager
-    def target_of(_: Any) -> Iterator[None]:
-        yield None
-
-    monkeypatch.setattr(command, "target_of", target_of)
-    monkeypatch.setattr(command, "reports_of", lambda *_: one)
-    monkeypatch.setattr(command, "state_of", lambda *_, **__: one)
-    return one
+def state(dst: LedgerCluster) -> State:
+    return dst.state
 
 
 @pytest.fixture
@@ -43,7 +32,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return run
 
 
-def cut_over(state: MemoryState, name: str, error: str = "", **fence: float) -> None:
+def cut_over(state: State, name: str, error: str = "", **fence: float) -> None:
     report = CutoverReport(mirror="m", plan_hash="p", started=1_790_000_000.0, error=error)
     report.steps = [StepRecord(name="fence", status="running", started=1_790_000_000.0)]
     if fence:
@@ -51,7 +40,7 @@ def cut_over(state: MemoryState, name: str, error: str = "", **fence: float) -> 
     ReportStore(state, "m", name, None).save(report)
 
 
-def test_every_run_is_listed_the_last_one_last(state: MemoryState, run: Run) -> None:
+def test_every_run_is_listed_the_last_one_last(state: State, run: Run) -> None:
     cut_over(state, "monday")
     cut_over(state, "tuesday", requested=10.0, lifted=12.5)
     cut_over(state, "monday", requested=10.0)
@@ -62,7 +51,7 @@ def test_every_run_is_listed_the_last_one_last(state: MemoryState, run: Run) -> 
     ]
 
 
-def test_page_of_a_killed_run_is_made_on_a_host_without_its_files(state: MemoryState, run: Run, tmp_path: Path) -> None:
+def test_page_of_a_killed_run_is_made_on_a_host_without_its_files(state: State, run: Run, tmp_path: Path) -> None:
     cut_over(state, "monday", error="killed, they say")
     cut_over(state, "tuesday", error="another")
     page, text = tmp_path / "page.html", tmp_path / "report.json"
@@ -71,14 +60,14 @@ def test_page_of_a_killed_run_is_made_on_a_host_without_its_files(state: MemoryS
     assert "another" in run("--html", "-")[1] and "another" in run("--json", "-")[1]
 
 
-def test_json_is_what_was_written_to_the_letter(state: MemoryState, run: Run) -> None:
+def test_json_is_what_was_written_to_the_letter(state: State, run: Run) -> None:
     """A newer release may have written more than this one knows, and a digest covers all of it."""
     text = '{"mirror": "m",  "version": 1, "plan_hash": "p", "rollback": {"at": 1.50}}'
     state.write({"report/m/monday/000001-x/0/1": text.encode()})
     assert run("--json", "-")[1] == f"{text}\n"
 
 
-def test_what_is_not_there_is_named_with_what_is(state: MemoryState, run: Run) -> None:
+def test_what_is_not_there_is_named_with_what_is(state: State, run: Run) -> None:
     cut_over(state, "monday")
     status, _, error = run("--run", "friday", "--html", "-")
     assert status == 2 and "friday" in error and "There are: monday" in error

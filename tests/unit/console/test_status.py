@@ -40,21 +40,18 @@ class Time:
 
 
 @pytest.fixture
-def ledger(ledger_target: LedgerCluster) -> Ledger:
-    return ledger_target.ledger
+def ledger(dst: LedgerCluster) -> Ledger:
+    return dst.ledger
 
 
 @pytest.fixture
-def state(ledger_target: LedgerCluster) -> State:
+def state(dst: LedgerCluster) -> State:
     """What the target's ledger says."""
-    return ledger_target.state
+    return dst.state
 
 
 @pytest.fixture(autouse=True)
-def time(ledger_target: LedgerCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Time:
-    """A file ``dst`` leads to the target."""
-    monkeypatch.chdir(tmp_path)
-    Path(ledger_target.reference).rename("dst")
+def time(dst: LedgerCluster, monkeypatch: pytest.MonkeyPatch) -> Time:
     one = Time()
     monkeypatch.setattr(status, "Watch", lambda state: Watch(state, lambda: one.now))
     monkeypatch.setattr(status, "sleep", one.sleep)
@@ -158,7 +155,7 @@ def test_a_tail_that_a_quota_holds_up_says_whose(
 
 
 def test_fence_that_is_up_is_named_whatever_host_raised_it(
-    ledger_target: LedgerCluster, ledger: Ledger, capsys: pytest.CaptureFixture[str]
+    dst: LedgerCluster, ledger: Ledger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also of a mirror that has neither a topic nor a tail any more."""
     for mirror, phase in {"m": UP, "n": OPENED, "over": LIFTED}.items():
@@ -169,7 +166,7 @@ def test_fence_that_is_up_is_named_whatever_host_raised_it(
         note_copy(ledger, mirror, fence)
     rows = seen(capsys)
     shared = {"run": "monday", "attempt": 2, "host": "w-3", "kind": "callable", "name": "ops.gate"}
-    at_s = ledger_target.clock.now_ms // 1000
+    at_s = dst.clock.now_ms // 1000
     shared["since"] = since = datetime.fromtimestamp(at_s, UTC).isoformat()
     assert {row["mirror"]: row["fences"] for row in rows} == {
         "m": [{**shared, "phase": "up", "kept": False, "text": "is up, raised from host w-3"}],
@@ -269,17 +266,17 @@ def test_target_without_mirrors_is_said_to_have_none(
 
 
 def test_cluster_that_is_new_has_no_mirror_and_one_with_data_needs_its_ledger(
-    ledger_target: LedgerCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    dst: LedgerCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def missing(_: Ledger) -> Any:
         raise LedgerMissing
 
     monkeypatch.setattr(Ledger, "values", missing)
-    for topic in list(ledger_target.topics):
-        ledger_target.delete(topic)
+    for topic in list(dst.topics):
+        dst.delete(topic)
     assert main(["status", "--target", "dst"]) == 0
     assert capsys.readouterr().out == "this target has no mirror\n"
-    ledger_target.create("orders")
+    dst.create("orders")
     assert main(["status", "--target", "dst"]) == 2
     assert "the target has no ledger" in capsys.readouterr().err
 
@@ -298,13 +295,13 @@ A->C.enabled = true
 
 
 @pytest.fixture
-def file(ledger_target: LedgerCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def file(dst: LedgerCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Three flows; what is there of C does not answer."""
 
     def admin(config: ClientConfig) -> ClusterAdmin:
         if config.bootstrap == "c:1":
             raise TryAgain("no broker at c:1")
-        return ClusterAdmin(config if config.bootstrap != "b:1" else ledger_target.config)
+        return ClusterAdmin(config if config.bootstrap != "b:1" else dst.config)
 
     monkeypatch.setattr(status, "ClusterAdmin", admin)
     path = tmp_path / "mm2.properties"

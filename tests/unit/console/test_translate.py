@@ -38,16 +38,6 @@ def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     plan = plan_of(a_mirror(), topic_plan("orders", {0: 0}, source_topic_id="id"))
     seen = SimpleNamespace(report=GroupReport(moves=MOVES, committed=False), plan=plan, asked=None)
 
-    class Admin:
-        def __init__(self, config: ClientConfig) -> None:
-            self.role = config.role
-
-        def __enter__(self) -> Admin:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
     def translate_groups(made: Plan, source: ClientConfig, target: ClientConfig, **asked: Any) -> GroupReport:
         assert made is seen.plan and (source.role, target.role) == ("source", "target")
         seen.asked = asked
@@ -55,7 +45,6 @@ def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
             raise seen.report
         return seen.report
 
-    monkeypatch.setattr(command, "ClusterAdmin", Admin)
     monkeypatch.setattr(command, "plan_to_read", lambda mirror, source, target: seen.plan)
     monkeypatch.setattr(command, "translate_groups", translate_groups)
     monkeypatch.setenv("COLUMNS", "200")
