@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from airflow_mirror.common.oauth import tokens
 from tests import loopback
 
 if TYPE_CHECKING:
@@ -72,4 +73,4 @@ def own_key(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
         "AWS_SHARED_CREDENTIALS_FILE": str(directory / "credentials"),
     }.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("airflow_mirror.common.oauth.tokens._registry", {})
+    tokens._forget()

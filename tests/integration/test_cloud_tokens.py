@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from airflow_mirror.common.oauth import tokens
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import AuthenticationFailed, MirrorError
@@ -128,7 +129,7 @@ def test_another_principal_ends_a_connection_and_the_error_says_what_to_name(
         time.sleep(1.2)  # a broker refuses to renew within a second
         connection._renew_at = 0.0
         connection.roundtrip(_API_VERSIONS, 0, b"")  # the same credentials as at the first login
-        monkeypatch.setattr("airflow_mirror.common.oauth.tokens._registry", {})
+        tokens._forget()
         cluster.settings.__dict__.pop("oauth_tokens")  # as another process would begin
         time.sleep(1.2)
         connection._renew_at = 0.0

@@ -36,9 +36,9 @@ API_VERSIONS = 18
 
 
 @pytest.fixture(autouse=True)
-def _nothing_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+def _nothing_cached() -> None:
     """Each test asks the KDC anew."""
-    monkeypatch.setattr(tickets_module, "_registry", {})
+    tickets_module._forget()
 
 
 @pytest.fixture

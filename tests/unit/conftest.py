@@ -13,7 +13,7 @@ import importlib
 import os
 import pkgutil
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 import airflow_mirror
+from airflow_mirror.ledger import kinds
 from airflow_mirror.wire import heart
 from tests.coverage import PACKAGES
 from tests.driven.ledger import LedgerCluster
@@ -51,6 +52,12 @@ def either_heart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     elif heart.engine is None:
         pytest.skip("nothing could compile the heart on this machine")
     return str(request.param)
+
+
+@pytest.fixture
+def small_records(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Have what is kept in the ledger come in pieces of at most so many bytes, as only hundreds of topics would."""
+    return lambda most_bytes: monkeypatch.setattr(kinds, "MOST_BYTES", most_bytes)
 
 
 @pytest.fixture

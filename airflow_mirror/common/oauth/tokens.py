@@ -54,10 +54,12 @@ class Tokens:
 
     The source of tokens may hang, and what waits for a login here may be the confirmation of a lease. So a stale token is
     renewed by a thread of its own; logins go on with it while it is valid, after a moment of waiting.
+
+    :param patience_s: that moment.
     """
 
-    def __init__(self, maker: Maker) -> None:
-        self._maker = maker
+    def __init__(self, maker: Maker, patience_s: float = _PATIENCE_S) -> None:
+        self._maker, self._patience_s = maker, patience_s
         self._lock = threading.Lock()  # guards what follows
         self._token, self._stale_at, self._ends_at = Token("", 0.0), 0.0, 0.0
         self._renewal: threading.Thread | None = None
@@ -89,7 +91,7 @@ class Tokens:
                 self._renewal = threading.Thread(target=self._renew, name="token", daemon=True)
                 self._renewal.start()
             renewal = self._renewal
-        renewal.join(_PATIENCE_S if now + _PATIENCE_S < self._ends_at else None)  # None: until it is there
+        renewal.join(self._patience_s if now + self._patience_s < self._ends_at else None)  # None: until it is there
         with self._lock:
             if self._failure is not None and time.monotonic() >= self._ends_at:
                 raise self._failure

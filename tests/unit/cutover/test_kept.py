@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,8 +39,8 @@ def test_report_is_found_where_no_file_is(tmp_path: Path) -> None:
     assert len(state.read()) == 1, "of earlier writings nothing stays"
 
 
-def test_kill_between_two_pieces_leaves_the_writing_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_mirror.ledger.kinds.MOST_BYTES", 200)
+def test_kill_between_two_pieces_leaves_the_writing_before(small_records: Callable[[int], None]) -> None:
+    small_records(200)
     for fatal in range(100):
         state = MemoryState()
         ReportStore(state, "m", "monday", None).save(a_report("first"))
@@ -62,9 +63,9 @@ def test_kill_between_two_pieces_leaves_the_writing_before(monkeypatch: pytest.M
     pytest.fail("it is never done")
 
 
-def test_two_processes_of_one_run_do_not_mix_their_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_of_one_run_do_not_mix_their_pieces(small_records: Callable[[int], None]) -> None:
     """One was thought dead, and wakes up."""
-    monkeypatch.setattr("airflow_mirror.ledger.kinds.MOST_BYTES", 200)
+    small_records(200)
     state = MemoryState()
     old, new = elsewhere(state), elsewhere(state)
     assert old.load() is new.load() is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -15,9 +16,9 @@ from tests.unit.ledger.memory import MemoryState
 CUT = Cut(at_ms=7, offsets={TopicPartition("a/b", 12): 5, TopicPartition("c", 0): 0}, lost={"at_least": 3})
 
 
-def test_a_cut_of_any_size_reads_back_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cut_of_any_size_reads_back_the_same(small_records: Callable[[int], None]) -> None:
     for size in (1_000_000, 20):
-        monkeypatch.setattr("airflow_mirror.ledger.kinds.MOST_BYTES", size)
+        small_records(size)
         state = MemoryState()
         record = Record(state, "m", "x")
         assert record.done() == {}

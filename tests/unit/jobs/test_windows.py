@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -147,8 +147,8 @@ def test_only_the_last_windows_are_remembered(monkeypatch: pytest.MonkeyPatch) -
     assert WindowBook(state, "flow.2").load(spans[0], ids) == {tp: Window(start=7, end=9)}
 
 
-def test_a_window_that_has_become_smaller_is_replaced_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_mirror.ledger.kinds.MOST_BYTES", 200)
+def test_a_window_that_has_become_smaller_is_replaced_whole(small_records: Callable[[int], None]) -> None:
+    small_records(200)
     book, span = WindowBook(MemoryState(), "flow"), Span(0, 1000)
     many = {TopicPartition("t", p): Window(start=p, end=p) for p in range(20)}
     few = {TopicPartition("t", p): Window(start=1, end=2) for p in range(2)}

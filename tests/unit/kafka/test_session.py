@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
@@ -18,65 +20,71 @@ from tests.unit.kafka.world import world
 T0 = TopicPartition("orders", 0)
 
 
+class Dialled:
+    """Who was connected to, and within which time; ``fails`` raises what comes of it, or returns: then it is done."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.asked, self.within_s = list[str](), list[float]()
+        self.fails: Callable[[str], None] = self.refuse
+        self._open = Connection.open
+        patch.setattr(Connection, "open", self._opens)
+
+    def _opens(self, host: str, port: int, settings: WireSettings, timeout_s: float) -> Connection:
+        self.asked.append(f"{host}:{port}")
+        self.within_s.append(timeout_s)
+        self.fails(self.asked[-1])
+        return self._open(host, port, settings, timeout_s)
+
+    def refuse(self, address: str) -> None:
+        raise ConnectionLost("source", address, "connect", "Connection refused")
+
+    def deny(self, address: str) -> None:
+        raise AuthenticationFailed("source", address, "no")
+
+
+@pytest.fixture
+def dialled(monkeypatch: pytest.MonkeyPatch) -> Dialled:
+    return Dialled(monkeypatch)
+
+
 def admin(*addresses: str) -> ClusterAdmin:
     return ClusterAdmin(ClientConfig({"bootstrap.servers": ",".join(addresses)}, "source"), timeout_s=300)
 
 
-def test_silent_servers_share_the_time_of_the_first_contact(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, given = [0.0], []
+def test_silent_servers_share_the_time_of_the_first_contact(dialled: Dialled, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
 
-    def silent(host: str, port: int, settings: WireSettings, timeout_s: float) -> None:
-        given.append(timeout_s)
-        now[0] += timeout_s
-        raise ConnectionLost("source", f"{host}:{port}", "connect", "no answer")
+    def silent(address: str) -> None:
+        now[0] += dialled.within_s[-1]
+        raise ConnectionLost("source", address, "connect", "no answer")
 
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     monkeypatch.setattr("time.sleep", lambda s: None)
-    monkeypatch.setattr(Connection, "open", silent)
+    dialled.fails = silent
     with pytest.raises(ClusterUnreachable, match="no broker at a:1,b:2,c:3,d:4.*no answer"):
         admin("a:1", "b:2", "c:3", "d:4").cluster_id()
-    assert now[0] < session.CONNECT_TIMEOUT_S + 1 and given[:4] == [2.0, 2.0, 2.0, 2.0]
+    assert now[0] < session.CONNECT_TIMEOUT_S + 1 and dialled.within_s[:4] == [2.0, 2.0, 2.0, 2.0]
 
 
-def test_server_that_is_starting_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened, real = [], Connection.open
-
-    def refused_at_first(host: str, port: int, settings: WireSettings, timeout_s: float) -> Connection:
-        opened.append(port)
-        if len(opened) == 1:
-            raise ConnectionLost("source", f"{host}:{port}", "connect", "Connection refused")
-        return real(host, port, settings, timeout_s)
-
-    monkeypatch.setattr(Connection, "open", refused_at_first)
+def test_server_that_is_starting_is_waited_for(dialled: Dialled) -> None:
+    dialled.fails = lambda address: dialled.refuse(address) if len(dialled.asked) == 1 else None
     with world() as w:
-        assert w.admin.cluster_id() == "the-cluster" and len(opened) == 2
+        assert w.admin.cluster_id() == "the-cluster" and len(dialled.asked) == 2
 
 
-def test_refused_credentials_are_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = []
-
-    def refuse(host: str, port: int, settings: WireSettings, timeout_s: float) -> None:
-        opened.append(port)
-        raise AuthenticationFailed("source", f"{host}:{port}", "no")
-
-    monkeypatch.setattr(Connection, "open", refuse)
+def test_refused_credentials_are_not_tried_again(dialled: Dialled) -> None:
+    dialled.fails = dialled.deny
     with pytest.raises(AuthenticationFailed):
         admin("a:1", "b:2").cluster_id()
-    assert len(opened) == 1
+    assert len(dialled.asked) == 1
 
 
-def test_administration_may_have_addresses_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = []
-
-    def refuse(host: str, port: int, settings: WireSettings, timeout_s: float) -> None:
-        opened.append(f"{host}:{port}")
-        raise AuthenticationFailed("source", f"{host}:{port}", "no")
-
-    monkeypatch.setattr(Connection, "open", refuse)
+def test_administration_may_have_addresses_of_its_own(dialled: Dialled) -> None:
+    dialled.fails = dialled.deny
     config = ClientConfig({"bootstrap.servers": "data:1", "admin.bootstrap.servers": "admin:2"}, "source")
     with pytest.raises(AuthenticationFailed):
         ClusterAdmin(config).cluster_id()
-    assert opened == ["admin:2"]
+    assert dialled.asked == ["admin:2"]
     assert config.common() == {"bootstrap.servers": "data:1"}  # librdkafka does not know the other one
 
 
@@ -106,17 +114,10 @@ def test_cluster_that_goes_away_between_two_calls_is_named(monkeypatch: pytest.M
             w.admin.broker_count()
 
 
-def test_unreachable_cluster_is_tried_once_for_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = []
-
-    def refuse(host: str, port: int, settings: WireSettings, timeout_s: float) -> None:
-        opened.append(port)
-        raise ConnectionLost("source", f"{host}:{port}", "connect", "Connection refused")
-
+def test_unreachable_cluster_is_tried_once_for_each_call(dialled: Dialled, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "CONNECT_TIMEOUT_S", 0.0)
-    monkeypatch.setattr(Connection, "open", refuse)
     for call in (lambda a: a.delete_records({T0: 1}, unfenced), lambda a: a.offsets([T0]), lambda a: a.groups()):
-        opened.clear()
+        dialled.asked.clear()
         with pytest.raises(ClusterUnreachable):
             call(admin("a:1"))
-        assert len(opened) == 1
+        assert len(dialled.asked) == 1

@@ -13,6 +13,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from airflow_mirror.common.oauth import tokens
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import ClusterUnreachable, InputError, InvalidField
 from airflow_mirror.wire.login import _mechanism
@@ -39,7 +40,7 @@ def private_key() -> str:
 
 @pytest.fixture
 def key(google: Server, private_key: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setattr("airflow_mirror.common.oauth.tokens._registry", {})
+    tokens._forget()
     return {
         "type": "service_account", "client_email": ACCOUNT, "private_key": private_key, "private_key_id": "1",
         "token_uri": google.url, "project_id": "my-project",
@@ -123,7 +124,7 @@ def test_refusal_by_google_and_a_google_that_is_not_there(key: dict[str, Any], g
 
 
 def test_missing_extra_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_mirror.common.oauth.tokens._registry", {})
+    tokens._forget()
     monkeypatch.setitem(sys.modules, "google.auth", None)
     with pytest.raises(InputError, match=r"google-auth.*pip install 'airflow-mirror\[gcp\]'"):
         built()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from airflow_mirror.errors import InputError, LedgerNewer, TryAgain
@@ -104,8 +106,8 @@ class Target:
 
 
 @pytest.fixture
-def target(monkeypatch: pytest.MonkeyPatch) -> Target:
-    monkeypatch.setattr("airflow_mirror.ledger.kinds.MOST_BYTES", 500)  # in pieces
+def target(small_records: Callable[[int], None]) -> Target:
+    small_records(500)  # in pieces
     return Target(a_plan())
 
 

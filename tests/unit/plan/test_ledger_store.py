@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -22,8 +22,8 @@ def ledger() -> MemoryLedger:
 
 
 @pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> MemoryState:
-    monkeypatch.setattr("airflow_mirror.ledger.kinds.MOST_BYTES", 500)
+def plans(small_records: Callable[[int], None]) -> MemoryState:
+    small_records(500)
     return MemoryState()
 
 

@@ -28,6 +28,14 @@ def moved_by(cutover: dict[int, int]) -> CutoverReport:
     return CutoverReport(mirror="flow", plan_hash="p", groups=[group] if cutover else [])
 
 
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    """Five of the offsets of each log are markers; a group has read on the target."""
+    monkeypatch.setattr(counting, "count_data", lambda _wire, _tp, start, end, committed: max(end - start - 5, 0))
+    monkeypatch.setattr(counting, "read_positions", lambda *_: {"g": {ORDERS: GroupPosition(9)}, "idle": {}})
+    return World(monkeypatch)
+
+
 def at(offsets: dict[int, int]) -> dict[str, dict[TopicPartition, GroupPosition]]:
     return {"g": {TopicPartition("orders", p): GroupPosition(offset) for p, offset in offsets.items()}}
 
@@ -62,10 +70,7 @@ def test_positions_in_other_topics_do_not_count() -> None:
     assert undecided(moved_by({0: 7}), {"g": "Empty"}, elsewhere, at({0: 9})) == []
 
 
-def test_what_was_written_since_is_counted_by_partition(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch)
-    monkeypatch.setattr(counting, "count_data", lambda _wire, _tp, start, end, committed: end - start - 5)
-    monkeypatch.setattr(counting, "read_positions", lambda *_: {"g": {ORDERS: GroupPosition(9)}, "idle": {}})
+def test_what_was_written_since_is_counted_by_partition(world: World) -> None:
     world.new.wire.end, world.old.wire.end = 1070, 60
     found = divergence(world.report, REVERSE, world.old, world.new)  # type: ignore[arg-type]
     assert found.lines() == [
@@ -77,10 +82,7 @@ def test_what_was_written_since_is_counted_by_partition(monkeypatch: pytest.Monk
     assert "records" not in divergence(world.report, REVERSE, world.old, world.new).lines()[1]  # type: ignore[arg-type]
 
 
-def test_old_source_that_is_ahead_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch)
-    monkeypatch.setattr(counting, "count_data", lambda *_, committed: 0)
-    monkeypatch.setattr(counting, "read_positions", lambda *_: {})
+def test_old_source_that_is_ahead_is_refused(world: World) -> None:
     world.old.wire.end = 53
     found = divergence(world.report, REVERSE, world.old, world.new)  # type: ignore[arg-type]
     assert found.problems == ("orders-0 has 3 offsets on the old source that the target lacks",)
@@ -101,20 +103,14 @@ class Busy:
         return dict.fromkeys(tps, self.end)
 
 
-def test_old_source_is_not_ahead_while_its_tail_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch)
-    monkeypatch.setattr(counting, "count_data", lambda *_, committed: 0)
-    monkeypatch.setattr(counting, "read_positions", lambda *_: {})
+def test_old_source_is_not_ahead_while_its_tail_is_quick(world: World) -> None:
     busy = Busy(world)
     assert divergence(world.report, REVERSE, world.old, world.new).problems == ()  # type: ignore[arg-type]
     assert busy.asked == ["old", "new"]
 
 
-def test_it_is_looked_again_before_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_looked_again_before_a_refusal(world: World) -> None:
     """A leader that has just taken over may not know yet where its log ends."""
-    world = World(monkeypatch)
-    monkeypatch.setattr(counting, "count_data", lambda *_, committed: 0)
-    monkeypatch.setattr(counting, "read_positions", lambda *_: {})
     answers = iter([48, 60])
     world.old.wire.end = 55
     world.new.wire.log_ends = lambda tps: dict.fromkeys(tps, next(answers))  # type: ignore[method-assign]
@@ -122,11 +118,8 @@ def test_it_is_looked_again_before_a_refusal(monkeypatch: pytest.MonkeyPatch) ->
     assert found.problems == () and found.written[0].new_end == 60
 
 
-def test_topics_that_are_left_on_the_old_source_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_that_are_left_on_the_old_source_do_not_count(world: World) -> None:
     """The reverse mirror does not have them; the old source may be ahead there."""
-    world = World(monkeypatch)
-    monkeypatch.setattr(counting, "count_data", lambda *_, **__: 0)
-    monkeypatch.setattr(counting, "read_positions", lambda *_: {})
     world.report.ends.append({"topic": "invoices", "partition": 0, "end": 3})
     found = divergence(world.report, REVERSE, world.old, world.new)  # type: ignore[arg-type]
     assert (found.written, found.problems) == ((), ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -89,8 +90,8 @@ def test_what_is_left_for_writers_is_noted_once(world: World) -> None:
     assert seen_acls.last_seen("m", world.state) == ()
 
 
-def test_rules_of_any_number_are_noted_and_fewer_after_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_mirror.ledger.kinds.MOST_BYTES", 100)
+def test_rules_of_any_number_are_noted_and_fewer_after_them(world: World, small_records: Callable[[int], None]) -> None:
+    small_records(100)
     for rules in ((WRITE, DENY, OTHER), (WRITE,), (WRITE, DENY)):
         world.state.write(seen_acls.changed("m", world.state.read(), rules))
         assert seen_acls.last_seen("m", world.state) == tuple(sorted(rules))

@@ -112,7 +112,7 @@ class Library:
 def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[Library]:
     fake = Library(life_s=3600)
     monkeypatch.setitem(sys.modules, "gssapi", fake)  # type: ignore[arg-type]
-    monkeypatch.setattr(tickets_module, "_registry", {})
+    tickets_module._forget()
     released = threading.Event()
     yield fake
     released.set()
