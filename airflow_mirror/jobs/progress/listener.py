@@ -18,17 +18,29 @@ import threading
 from typing import Any, NamedTuple
 
 from airflow_mirror.copy.reporter import END
-from airflow_mirror.jobs.progress.certificate import new_identity
+from airflow_mirror.jobs.progress.certificate import Identity, new_identity
 from airflow_mirror.jobs.progress.table import Table
 
 log = logging.getLogger(__name__)
 
 SWITCH = "spark.airflow_mirror.progress"  # of a Spark session; false: the driver listens for no reports
 MAX_LINE = 1 << 20  # bytes; 200 rows with the longest topic names and error texts are about half of that
-MAX_BYTES_PER_S = 16 << 20  # of one task: 40,000 partitions that all changed; what is faster waits in its own socket
-MAX_PEERS = 2000
-_GREET_WITHIN_S = 5.0
-_SILENT_S = 60.0  # a task sends something every second; after so long its machine is gone
+
+
+class Limits(NamedTuple):
+    """What whoever reaches the port may do.
+
+    :ivar bytes_per_s: of one task: 40,000 partitions that all changed; what is faster waits in its own socket.
+    :ivar silent_s: a task sends something every second; after so long its machine is gone.
+    """
+
+    bytes_per_s: float = 16 << 20
+    peers: int = 2000
+    greet_within_s: float = 5.0
+    silent_s: float = 60.0
+
+
+NO_MORE = Limits()
 
 
 class Hosts(NamedTuple):
@@ -59,16 +71,19 @@ def hosts_of(spark: Any) -> Hosts | None:
 class Listener:
     """Receives the reports of tasks and passes them to ``table``, from construction until :meth:`close`.
 
+    :param identity: what it proves itself by; None: a new one.
     :ivar address: for `copy.reporter.Reporter`.
     :raises OSError: when ``hosts.bind`` can't be bound.
     """
 
-    def __init__(self, table: Table, hosts: Hosts = LOOPBACK) -> None:
-        self._table = table
+    def __init__(
+        self, table: Table, hosts: Hosts = LOOPBACK, limits: Limits = NO_MORE, identity: Identity | None = None
+    ) -> None:
+        self._table, self._limits = table, limits
         family = socket.getaddrinfo(hosts.bind, 0, type=socket.SOCK_STREAM)[0][0]
         server = socket.create_server((hosts.bind, 0), family=family, backlog=256)
         token = secrets.token_urlsafe(24)
-        identity = new_identity()
+        identity = identity or new_identity()
         self._tls = identity.context
         self.address = f"{hosts.advertise} {server.getsockname()[1]} {token} {identity.certificate}"
         self._greeting = f"{token}\n".encode()
@@ -98,28 +113,29 @@ class Listener:
 
     async def _serve(self, server: socket.socket) -> None:
         async with await asyncio.start_server(
-            self._converse, sock=server, limit=MAX_LINE, ssl=self._tls, ssl_handshake_timeout=_GREET_WITHIN_S
-        ):
+            self._converse, sock=server, limit=MAX_LINE, ssl=self._tls,
+            ssl_handshake_timeout=self._limits.greet_within_s,
+        ):  # fmt: skip
             await self._stop.wait()
             for peer in self._peers:  # from Python 3.12 on, the server's end waits for that of each connection
                 peer.transport.abort()
 
     async def _converse(self, reader: asyncio.StreamReader, peer: asyncio.StreamWriter) -> None:
         try:
-            if len(self._peers) >= MAX_PEERS:
+            if len(self._peers) >= self._limits.peers:
                 raise ValueError("there are too many")
             self._peers.add(peer)
             # Exactly so many bytes: a stranger must not make us keep a whole line.
             # Not `wait_for`: in Python 3.11 it loses a cancellation that comes with what it waits for, and the
             # conversation would go on for as long as the task copies.
-            async with asyncio.timeout(_GREET_WITHIN_S):
+            async with asyncio.timeout(self._limits.greet_within_s):
                 greeting = await reader.readexactly(len(self._greeting))
             if not hmac.compare_digest(greeting, self._greeting):
                 raise ValueError("wrong token")
             while line := await self._line_of(reader):
                 message = json.loads(line)
                 self._table.take(message["run"], message["rows"], message["held"], message.get("throttled"))
-                await asyncio.sleep(len(line) / MAX_BYTES_PER_S)
+                await asyncio.sleep(len(line) / self._limits.bytes_per_s)
         except (OSError, EOFError, TimeoutError, LookupError, TypeError, ValueError, RecursionError) as e:
             log.debug("connection of a task ended: %s", e)
         except asyncio.CancelledError:
@@ -128,7 +144,6 @@ class Listener:
             self._peers.discard(peer)
             peer.transport.abort()  # not close(), which waits for a goodbye, also of those who never say one
 
-    @staticmethod
-    async def _line_of(reader: asyncio.StreamReader) -> bytes:
-        async with asyncio.timeout(_SILENT_S):
+    async def _line_of(self, reader: asyncio.StreamReader) -> bytes:
+        async with asyncio.timeout(self._limits.silent_s):
             return await reader.readline()

@@ -29,9 +29,8 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.reporter import Reporter, basis_of, row_of, trusting
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.errors import LeaseLost
-from airflow_mirror.jobs.progress import listener as listening
 from airflow_mirror.jobs.progress.certificate import Identity, new_identity
-from airflow_mirror.jobs.progress.listener import LOOPBACK, Hosts, Listener, hosts_of
+from airflow_mirror.jobs.progress.listener import LOOPBACK, SWITCH, Hosts, Limits, Listener, hosts_of
 from airflow_mirror.jobs.progress.table import Key, Row, Table
 from airflow_mirror.jobs.progress.wording import describe
 
@@ -55,18 +54,23 @@ def told(table: Table) -> dict[Key, Row]:
 
 @pytest.fixture
 def driver(table: Table) -> Iterator[Listener | None]:
-    listener = Listener(table)
-    yield listener
-    listener.close()
+    with listening(table) as listener:
+        yield listener
+
+
+# On a busy machine, patience that ends is not what these tests are about.
+PATIENT = Limits(greet_within_s=60.0)
+
+
+def listening(table: Table, limits: Limits = PATIENT) -> contextlib.closing[Listener]:
+    return contextlib.closing(Listener(table, limits=limits))
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "EVERY_S", 0.02)
     monkeypatch.setattr(report, "_RETRY_S", 0.02)
-    # On a busy machine, patience that ends is not what these tests are about.
     monkeypatch.setattr(report, "_TIMEOUT_S", 60.0)
-    monkeypatch.setattr(listening, "_GREET_WITHIN_S", 60.0)
 
 
 def copies(ranges: list[CopyRange] = RANGES) -> list[PartitionCopy]:
@@ -241,9 +245,7 @@ def test_driver_that_takes_nothing_does_not_hold_up_tasks(monkeypatch: pytest.Mo
 
 def test_a_driver_that_comes_back_is_told_everything_again(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     identity = new_identity()
-    with monkeypatch.context() as known:
-        known.setattr(listening, "new_identity", lambda: identity)
-        first = Listener(table)
+    first = Listener(table, limits=PATIENT, identity=identity)
     partitions = copies()
     with Reporter(first.address, partitions) as reporter:
         until(lambda: len(told(table)) == 3)
@@ -310,7 +312,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def test_task_tells_nothing_to_somebody_in_the_drivers_place(driver: Listener, caplog: pytest.LogCaptureFixture) -> None:
     table = Table(RANGES)
-    other = Listener(table)
+    other = Listener(table, limits=PATIENT)
     _, _, token_, certificate = driver.address.split()
     host, port = at(other)
     with caplog.at_level(logging.INFO), Reporter(f"{host} {port} {token_} {certificate}", copies()):
@@ -363,9 +365,8 @@ def _listen_at(table: Table, first: Listener, identity: Identity, monkeypatch: p
     original = socket.create_server
     with monkeypatch.context() as known:
         known.setattr(secrets, "token_urlsafe", lambda _: token(first).decode())
-        known.setattr(listening, "new_identity", lambda: identity)
         known.setattr(socket, "create_server", lambda _, **kwargs: original(at(first), **kwargs))
-        return Listener(table)
+        return Listener(table, limits=PATIENT, identity=identity)
 
 
 def test_states_are_told_apart() -> None:
@@ -474,51 +475,42 @@ def test_a_line_without_end_is_cut_off(driver: Listener, table: Table) -> None:
     until(lambda: not driver._peers)
 
 
-def test_a_stranger_who_says_nothing_is_shown_out(driver: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "_GREET_WITHIN_S", 0.05)
-    assert call(driver, end=False) == b""
+def test_a_stranger_who_says_nothing_is_shown_out(table: Table) -> None:
+    with listening(table, Limits(greet_within_s=0.05)) as driver:
+        assert call(driver, end=False) == b""
 
 
-def test_a_stranger_who_does_not_even_shake_hands_is_shown_out(
-    table: Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(listening, "_GREET_WITHIN_S", 0.05)
-    driver = Listener(table)
-    with socket.create_connection(at(driver), 60) as stranger:
+def test_a_stranger_who_does_not_even_shake_hands_is_shown_out(table: Table, caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        listening(table, Limits(greet_within_s=0.05)) as driver,
+        socket.create_connection(at(driver), 60) as stranger,
+    ):
         assert stranger.recv(1) == b""
-    driver.close()
     assert said(caplog) == []
 
 
-def test_more_than_a_number_of_peers_are_turned_away(
-    driver: Listener, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listening, "MAX_PEERS", 1)
-    with dial(driver):
-        until(lambda: driver._peers)
-        assert call(driver, token(driver), told_by("a", row())) == b""
-        assert told(table) == {}
-    until(lambda: not driver._peers)
-    call(driver, token(driver), told_by("a", row()))
-    until(lambda: FIRST in told(table))
-
-
-def test_a_task_that_fell_silent_is_no_longer_waited_for(
-    driver: Listener, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listening, "_SILENT_S", 0.5)
-    with dial(driver) as task:
-        task.sendall(token(driver) + b"\n" + json.dumps(told_by("a", row())).encode() + b"\n")
+def test_more_than_a_number_of_peers_are_turned_away(table: Table) -> None:
+    with listening(table, PATIENT._replace(peers=1)) as driver:
+        with dial(driver):
+            until(lambda: driver._peers)
+            assert call(driver, token(driver), told_by("a", row())) == b""
+            assert told(table) == {}
+        until(lambda: not driver._peers)
+        call(driver, token(driver), told_by("a", row()))
         until(lambda: FIRST in told(table))
-        assert task.recv(1) == b""
-    until(lambda: not driver._peers)
 
 
-def test_sender_over_its_rate_waits_while_others_are_heard(
-    driver: Any, table: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listening, "MAX_BYTES_PER_S", 0.001)
-    with dial(driver) as task:
+def test_a_task_that_fell_silent_is_no_longer_waited_for(table: Table) -> None:
+    with listening(table, PATIENT._replace(silent_s=0.5)) as driver:
+        with dial(driver) as task:
+            task.sendall(token(driver) + b"\n" + json.dumps(told_by("a", row())).encode() + b"\n")
+            until(lambda: FIRST in told(table))
+            assert task.recv(1) == b""
+        until(lambda: not driver._peers)
+
+
+def test_sender_over_its_rate_waits_while_others_are_heard(table: Table) -> None:
+    with listening(table, PATIENT._replace(bytes_per_s=0.001)) as driver, dial(driver) as task:
         task.sendall(token(driver) + b"\n")
         for position in (1, 2):
             task.sendall(json.dumps(told_by("a", row(position=position))).encode() + b"\n")
@@ -642,8 +634,8 @@ def test_only_a_cluster_makes_the_driver_listen_beyond_this_machine(master: str,
 def test_a_setting_keeps_the_driver_from_listening() -> None:
     assert hosts_of(session("local[2]")) == LOOPBACK
     for value in ("false", " False "):
-        assert hosts_of(session("local[2]", **{listening.SWITCH: value})) is None
-    assert hosts_of(session("spark://m:7077", **{listening.SWITCH: "true"})) is not None
+        assert hosts_of(session("local[2]", **{SWITCH: value})) is None
+    assert hosts_of(session("spark://m:7077", **{SWITCH: "true"})) is not None
 
 
 def session(master: str, **conf: str) -> Any:
