@@ -6,7 +6,7 @@ under its name; ``said`` of that, and its errors, are shown wherever a person lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -114,13 +114,15 @@ class Copying(Protocol):
 
 @contextmanager
 def followers(
-    copying: Copying, held: HeldLease, status: StatusFile, group_latency: DelayMeter, *, by_hand: bool
-) -> Iterator[None]:
+    copying: Copying, held: HeldLease, status: StatusFile, group_latency: DelayMeter, *, by_hand: bool,
+    rows: Sequence[Follow] = FOLLOWERS,
+) -> Iterator[None]:  # fmt: skip
     """Let everything follow that the Mirror asks for, until the block ends: then nothing of it writes any more.
 
     :param held: the job's lease; may be withdrawn and taken again meanwhile.
     :param group_latency: measures, for each group that is moved, the time from the reading of its positions.
     :param by_hand: nobody has stored the plan: where ``latest`` was has to be remembered in another way.
+    :param rows: what may follow.
     """
 
     def moved(read_ms: int, answered_ms: int) -> None:
@@ -159,7 +161,7 @@ def followers(
         interval_s = row.interval_s(copying.job)
         return Recurring(row.name, partial(connected, row, right), right, interval_s, partial(status.report, row.name))
 
-    threads = [(row, thread(row)) for row in FOLLOWERS if row.wanted(copying.job.mirror)]
+    threads = [(row, thread(row)) for row in rows if row.wanted(copying.job.mirror)]
     try:
         for _, one in threads:
             one.start()

@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +26,7 @@ from airflow_mirror.plan import Plan
 from airflow_mirror.sync import write_permit as rights
 from airflow_mirror.sync.passes import SAID, Pass, PassReport, Sides, listed
 from tests.builders import plan_of, topic_plan
+from tests.driven.cluster import DrivenCluster
 from tests.unit.jobs.test_recurring import FakeProof
 
 OLD = topic_plan("old", {0: 7}, source_topic_id="id-old")
@@ -55,12 +56,21 @@ class ToyFollower(Pass[ToyReport]):
 TOY = Follow("toys", lambda mirror: mirror.sync_groups, lambda _: 0.01, ToyFollower)
 
 
-class World:
-    """A tail without a cluster."""
+@pytest.fixture(autouse=True)
+def somewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Both clusters of the tail, where ``env:SOMEWHERE`` leads."""
+    with DrivenCluster() as cluster:
+        monkeypatch.setenv("SOMEWHERE", cluster.config.dump())
+        yield
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, **mirror: Any) -> None:
-        of = Mirror(name="m", source="src", target="dst", **mirror)
-        self.job = CopyJob(mirror=of, source="s", target="t", plan=plan_of(of, OLD), options=CopyOptions(mirror="m"))
+
+class World:
+    """A tail whose clusters are empty. ``rows``: what may follow it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *rows: Follow, **mirror: Any) -> None:
+        self.rows = rows
+        of, there = Mirror(name="m", source="src", target="dst", **mirror), "env:SOMEWHERE"
+        self.job = CopyJob(mirror=of, source=there, target=there, plan=plan_of(of, OLD), options=CopyOptions(mirror="m"))
         self.gone, self.token = dict[str, str](), "first"
         self.done: list[tuple[str, list[str]]] = []
         self.status, self.told = StatusFile(None), threading.Condition()
@@ -72,12 +82,6 @@ class World:
                 self.told.notify_all()
 
         self.status.report = heard  # type: ignore[method-assign]
-        cluster = SimpleNamespace(wire=None)
-        monkeypatch.setattr(module, "load", lambda *_: None)
-        monkeypatch.setattr(module, "ClusterAdmin", lambda _: nullcontext(cluster))
-        monkeypatch.setattr(module, "OffsetMaps", lambda *_: nullcontext())
-        monkeypatch.setattr(module, "Ledger", lambda _: None)
-        monkeypatch.setattr(module, "state_of", lambda *_, **__: None)
         monkeypatch.setattr(module, "remember", lambda plan, _: self.did("remember", plan))
         monkeypatch.setattr(module, "taking_in", lambda job, plan, *_: replace(job, plan=plan))
         monkeypatch.setattr(rights, "LeaseProof", FakeProof)
@@ -93,7 +97,7 @@ class World:
 
     @contextmanager
     def running(self, *, by_hand: bool = False) -> Iterator[None]:
-        with followers(self, self, self.status, DelayMeter(), by_hand=by_hand):  # type: ignore[arg-type]
+        with followers(self, self, self.status, DelayMeter(), by_hand=by_hand, rows=self.rows):  # type: ignore[arg-type]
             yield
 
     def follows(self) -> dict[str, Any]:
@@ -124,8 +128,7 @@ def test_a_row_is_all_that_a_new_follower_needs(
 ) -> None:
     """It has a thread, connections, the lease, its place in the log and in the status, which health reads."""
     caplog.set_level("INFO")
-    monkeypatch.setattr(module, "FOLLOWERS", (TOY,))
-    world = World(monkeypatch)
+    world = World(monkeypatch, TOY)
     with world.running():
         world.wait_for(lambda told: "toys" in told)
         told = world.follows()
@@ -137,14 +140,13 @@ def test_a_row_is_all_that_a_new_follower_needs(
         world.wait_for(lambda told: told["toys"]["error"])
     written = len(ToyFollower.written)
     assert written and not [one for one in threading.enumerate() if one.name == "toys"]
-    with World(monkeypatch, sync_groups=False).running():
+    with World(monkeypatch, TOY, sync_groups=False).running():
         pass
     assert len(ToyFollower.written) == 0
 
 
 def test_who_lost_the_lease_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FOLLOWERS", (TOY,))
-    world = World(monkeypatch)
+    world = World(monkeypatch, TOY)
     monkeypatch.setattr(FakeProof, "holder", "second")
     with world.running():
         world.wait_for(lambda told: told.get("toys", {}).get("error") == str(LeaseLost("first", 1, "epoch 2")))
@@ -168,8 +170,7 @@ def test_job_by_hand_remembers_where_topics_begin_before_it_copies(
     start: str, by_hand: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next one, whose plan is another, would begin at its own `latest`. A stored plan's amendment says it."""
-    monkeypatch.setattr(module, "FOLLOWERS", (replace(TOY, make=taker),))
-    world = World(monkeypatch, start=start)
+    world = World(monkeypatch, replace(TOY, make=taker), start=start)
     with world.running(by_hand=by_hand):
         world.wait_for(lambda told: "toys" in told)
     copied = ("copy", ["old", "new"])
@@ -192,8 +193,7 @@ def test_who_has_the_maps_of_topics_is_made_anew_when_topics_join(monkeypatch: p
         go.wait(60)
         return taker(sides)
 
-    monkeypatch.setattr(module, "FOLLOWERS", (*rows, replace(TOY, name="taker", make=waiting)))
-    world = World(monkeypatch)
+    world = World(monkeypatch, *rows, replace(TOY, name="taker", make=waiting))
     with world.running():
         world.wait_for(lambda told: {"of topics", "other"} <= told.keys())
         go.set()
