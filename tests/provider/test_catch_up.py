@@ -32,30 +32,42 @@ from tests.provider.conftest import PLAN, Started
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 
-@pytest.fixture
-def lags(monkeypatch: pytest.MonkeyPatch, plan: Plan, connections: Callable[..., None]) -> list[Any]:
-    """Each look takes the next value; the last one stays."""
-    values: list[Any] = []
+class Lags(list[Any]):
+    """Each look takes the next value; the last one stays. ``measure``: what a look at a plan finds.
 
-    def measure(*_: Any) -> list[PartitionLag]:
-        value = values.pop(0) if len(values) > 1 else values[0]
+    ``gone``: raised where the source is asked for the planned topics.
+    """
+
+    gone: Exception | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.measure: Callable[[Plan], list[PartitionLag]] = self.next
+
+    def next(self, _: Plan) -> list[PartitionLag]:
+        value = self.pop(0) if len(self) > 1 else self[0]
         if isinstance(value, Exception):
             raise value
         return [PartitionLag(TopicPartition("t", 0), 100 - value, 100)]
 
-    monkeypatch.setattr(hook_lag.lag, "measure", measure)  # type: ignore[attr-defined]
-    monkeypatch.setattr(hook_lag.lag, "require_planned_topics", lambda *_: None)  # type: ignore[attr-defined]
+    def require(self, *_: Any) -> None:
+        if self.gone is not None:
+            raise self.gone
+
+
+@pytest.fixture
+def lags(monkeypatch: pytest.MonkeyPatch, plan: Plan, connections: Callable[..., None]) -> Lags:
+    values = Lags()
+    monkeypatch.setattr(hook_lag.lag, "measure", lambda plan, *_: values.measure(plan))  # type: ignore[attr-defined]
+    monkeypatch.setattr(hook_lag.lag, "require_planned_topics", values.require)  # type: ignore[attr-defined]
     return values
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
 def test_source_without_the_planned_topics_is_not_caught_up_with(
-    lags: list[Any], mirror: dict[str, Any], context: dict[str, Any], monkeypatch: pytest.MonkeyPatch, deferrable: bool
+    lags: Lags, mirror: dict[str, Any], context: dict[str, Any], deferrable: bool
 ) -> None:
-    def gone(*_: Any) -> None:
-        raise TryAgain("the source has other topics")
-
-    monkeypatch.setattr(hook_lag.lag, "require_planned_topics", gone)  # type: ignore[attr-defined]
+    lags.gone = TryAgain("the source has other topics")
     lags += [0]
     task = sensor(mirror, deferrable=deferrable)
     with pytest.raises(AirflowException, match="the source has other topics"):
@@ -66,12 +78,12 @@ def test_source_without_the_planned_topics_is_not_caught_up_with(
 
 
 def test_caught_up_with_what_is_committed_it_says_what_is_not(
-    lags: list[Any], mirror: dict[str, Any], context: dict[str, Any], monkeypatch: pytest.MonkeyPatch,
+    lags: Lags, mirror: dict[str, Any], context: dict[str, Any], monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(hook_lag, "named", lambda _, found: [replace(one, by="transactional id 'app'") for one in found])
     held = [PartitionLag(TopicPartition("t", 0), 100, 100, 130)]
-    monkeypatch.setattr(hook_lag.lag, "measure", lambda *_: held)  # type: ignore[attr-defined]
+    lags.measure = lambda _: held
     said = "t-0: 30 offsets behind an open transaction since offset 100 (transactional id 'app')"
     assert sensor(mirror).execute(context)["open_transactions"] == [said]
     assert f"caught up with what is committed. Not with the log: {said}" in caplog.text
@@ -94,9 +106,7 @@ def trigger_of(deferred: Any) -> tuple[CatchUpTrigger, str]:
     return CatchUpTrigger(**json.loads(json.dumps(kwargs))), path
 
 
-def test_sensor_waits_until_the_lag_was_small_twice(
-    lags: list[Any], mirror: dict[str, Any], context: dict[str, Any]
-) -> None:
+def test_sensor_waits_until_the_lag_was_small_twice(lags: Lags, mirror: dict[str, Any], context: dict[str, Any]) -> None:
     """It keeps its slot meanwhile."""
     lags += [40, 3, 9, 3, 2]
     result = sensor(mirror, max_lag_records=5).execute(context)
@@ -105,7 +115,7 @@ def test_sensor_waits_until_the_lag_was_small_twice(
     assert [(row["lag"], row["copied"]) for row in course] == [(40, 60), (3, 97), (9, 91), (3, 97), (2, 98)]
 
 
-def test_deferred_it_gives_the_same_answer(lags: list[Any], mirror: dict[str, Any], context: dict[str, Any]) -> None:
+def test_deferred_it_gives_the_same_answer(lags: Lags, mirror: dict[str, Any], context: dict[str, Any]) -> None:
     lags += [40, 3, 2]
     task = sensor(mirror, max_lag_records=5, deferrable=True)
     with pytest.raises(TaskDeferred) as deferred:
@@ -119,7 +129,7 @@ def test_deferred_it_gives_the_same_answer(lags: list[Any], mirror: dict[str, An
 
 
 def test_each_sample_becomes_gauges_in_task_and_triggerer(
-    lags: list[Any], mirror: dict[str, Any], context: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    lags: Lags, mirror: dict[str, Any], context: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Any] = []
     monkeypatch.setattr(
@@ -135,9 +145,7 @@ def test_each_sample_becomes_gauges_in_task_and_triggerer(
     assert told == [("task", "m", 40), ("trigger", "m", 3), ("trigger", "m", 2)]
 
 
-def test_no_secret_is_in_what_the_trigger_is_made_of(
-    lags: list[Any], mirror: dict[str, Any], context: dict[str, Any]
-) -> None:
+def test_no_secret_is_in_what_the_trigger_is_made_of(lags: Lags, mirror: dict[str, Any], context: dict[str, Any]) -> None:
     lags += [40]
     with pytest.raises(TaskDeferred) as deferred:
         sensor(mirror, deferrable=True).execute(context)
@@ -146,14 +154,14 @@ def test_no_secret_is_in_what_the_trigger_is_made_of(
 
 @pytest.mark.parametrize("deferrable", [False, True])
 def test_topic_that_joins_meanwhile_is_waited_for(
-    lags: list[Any], mirror: dict[str, Any], context: dict[str, Any], monkeypatch: pytest.MonkeyPatch,
-    ledger: MemoryLedger, state: MemoryState, plan: Plan, deferrable: bool,
+    lags: Lags, mirror: dict[str, Any], context: dict[str, Any], ledger: MemoryLedger,
+    state: MemoryState, plan: Plan, deferrable: bool,
 ) -> None:  # fmt: skip
     """It has just appeared, and is the one that is behind."""
     joins, positions = topic_plan("new", {0: 0}, source_topic_id="id-2"), iter([10, 100, 100, 100])
     looks: list[Plan] = []
 
-    def measure(looked_at: Plan, *_: Any) -> list[PartitionLag]:
+    def measure(looked_at: Plan) -> list[PartitionLag]:
         found = [
             PartitionLag(TopicPartition(t.source_topic, 0), 100 if t.source_topic == "t" else next(positions), 100)
             for t in looked_at.topics
@@ -163,7 +171,7 @@ def test_topic_that_joins_meanwhile_is_waited_for(
             amend(next_amendment(plan, [joins], [], "noon"), "m", state, ledger)
         return found
 
-    monkeypatch.setattr(hook_lag.lag, "measure", measure)  # type: ignore[attr-defined]
+    lags.measure = measure
     task = sensor(mirror, samples=3, deferrable=deferrable)
     try:
         result = task.execute(context)
@@ -172,14 +180,14 @@ def test_topic_that_joins_meanwhile_is_waited_for(
     assert (result["partitions"], [row["lag"] for row in result["course"]][-4:]) == (2, [90, 0, 0, 0])
 
 
-def test_already_caught_up_it_does_not_defer(lags: list[Any], mirror: dict[str, Any], context: dict[str, Any]) -> None:
+def test_already_caught_up_it_does_not_defer(lags: Lags, mirror: dict[str, Any], context: dict[str, Any]) -> None:
     lags += [0]
     assert sensor(mirror, samples=1, deferrable=True).execute(context)["lag_records"] == 0
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
 def test_a_stuck_partition_fails_by_name_without_a_retry(
-    lags: list[Any], mirror: dict[str, Any], context: dict[str, Any], deferrable: bool
+    lags: Lags, mirror: dict[str, Any], context: dict[str, Any], deferrable: bool
 ) -> None:
     lags += [40]
     task = sensor(mirror, stuck_after_s=0.05, deferrable=deferrable)
@@ -191,7 +199,7 @@ def test_a_stuck_partition_fails_by_name_without_a_retry(
 
 
 def test_trigger_forgives_a_few_broken_looks_but_not_five(
-    lags: list[Any], mirror: dict[str, Any], context: dict[str, Any]
+    lags: Lags, mirror: dict[str, Any], context: dict[str, Any]
 ) -> None:
     down = ClusterUnreachable("source", "x:1", "refused")
     kwargs = {"max_lag_records": 0, "samples": 1, "stuck_after_s": 9, "require_tail": False, "interval_s": 0.01}
@@ -206,7 +214,7 @@ def test_trigger_forgives_a_few_broken_looks_but_not_five(
 
 
 def test_good_looks_around_a_broken_one_are_not_in_a_row(
-    lags: list[Any], mirror: dict[str, Any], context: dict[str, Any]
+    lags: Lags, mirror: dict[str, Any], context: dict[str, Any]
 ) -> None:
     down = ClusterUnreachable("source", "x:1", "refused")
     kwargs = {"max_lag_records": 0, "samples": 2, "stuck_after_s": 9, "require_tail": False, "interval_s": 0.01}
@@ -215,16 +223,14 @@ def test_good_looks_around_a_broken_one_are_not_in_a_row(
     assert [row["lag"] for row in event["lag"]["course"]] == [0, 0, 40, 0, 0]
 
 
-def test_without_a_tail_it_says_how_to_start_one(
-    lags: list[Any], mirror: dict[str, Any], context: dict[str, Any]
-) -> None:
+def test_without_a_tail_it_says_how_to_start_one(lags: Lags, mirror: dict[str, Any], context: dict[str, Any]) -> None:
     lags += [40]
     with pytest.raises(AirflowException, match=r"(?s)'tail' is not running \(it is never started\).*mode='tail'"):
         sensor(mirror, require_tail=True).execute(context)
 
 
 def test_paused_mirror_fails_the_sensor_at_once_by_name(
-    lags: list[Any], mirror: dict[str, Any], context: dict[str, Any], state: MemoryState
+    lags: Lags, mirror: dict[str, Any], context: dict[str, Any], state: MemoryState
 ) -> None:
     lags += [40]
     wish(state, "m", "pause", Wish(by="ann@desk", at="noon"))
@@ -233,7 +239,7 @@ def test_paused_mirror_fails_the_sensor_at_once_by_name(
 
 
 def test_dead_tail_fails_the_sensor_with_its_cause(
-    lags: list[Any],
+    lags: Lags,
     mirror: dict[str, Any],
     context: dict[str, Any],
     fake_spark: Started,

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from airflow_mirror.errors import LedgerLost, MirrorCutOver
+from airflow_mirror.common.policy import DECISIONS
+from airflow_mirror.errors import MirrorCutOver
 from airflow_mirror.jobs.driver import prepare
-from airflow_mirror.plan.ownership import claim, mark_cut_over
-from tests.unit.ledger.memory import MemoryLedger
+from airflow_mirror.plan.ownership import claim, mark_cut_over, target_ids
+from tests.driven.ledger import LedgerCluster
 from tests.unit.plan.test_model import a_plan
-from tests.unit.plan.test_ownership import NOON, ids, there
+from tests.unit.plan.test_ownership import NOON
 
 
-def test_topics_opened_while_a_job_waited_for_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_opened_while_a_job_waited_for_the_lease(ledger_target: LedgerCluster) -> None:
     """It may have asked minutes ago, and a lost ledger keeps nobody from copying."""
-    plan, ledger = a_plan(), MemoryLedger()
-    monkeypatch.setattr(prepare, "ClusterAdmin", lambda _: nullcontext(there(plan)))
-    monkeypatch.setattr(prepare, "load", lambda *_: None)
-    monkeypatch.setattr(prepare, "Ledger", lambda _: ledger)
-    job: Any = SimpleNamespace(plan=plan, target="dst")
-    claim(ledger, plan, there(plan))
+    plan, ledger = a_plan(), ledger_target.ledger
+    for topic in plan.topics:
+        ledger_target.create(topic.target_topic, topic.partitions)
+    job: Any = SimpleNamespace(plan=plan, target=ledger_target.reference)
+    claim(ledger, plan, ledger_target.admin)
     prepare.require_still_ours(job)
-    mark_cut_over(ledger, plan, ids(plan), NOON)
+    mark_cut_over(ledger, plan, target_ids(plan, ledger_target.admin), NOON)
     with pytest.raises(MirrorCutOver):
         prepare.require_still_ours(job)
-
-    def lost() -> Any:
-        raise LedgerLost("deleted")
-
-    monkeypatch.setattr(ledger, "values", lost)
+    ledger_target.create(DECISIONS)  # which loses it
     prepare.require_still_ours(job)

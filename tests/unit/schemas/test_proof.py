@@ -43,7 +43,7 @@ class World:
         self.source.create("orders")
         self.source.create("plain")
         self.plan: Plan = plan_of(
-            Mirror(name="m", source="s", target="t"),
+            Mirror(name="m", source="env:SOURCE", target="env:TARGET"),
             *(topic_plan(name, {0: 0}, source_topic_id=f"id-{name}") for name in ("orders", "plain")),
             source_cluster_id=self.source.cluster_id, target_cluster_id=self.target.cluster_id,
         )  # fmt: skip
@@ -253,10 +253,10 @@ def test_a_registrys_file_is_read_as_every_file_of_settings(tmp_path: Path) -> N
 @pytest.fixture
 def words(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(command, "last_plan", lambda _: world.plan)
-    monkeypatch.setattr(command, "target_of", lambda _: ClusterAdmin(world.target.config))
-    monkeypatch.setattr(command, "planned_source", lambda *_: world.source.config)
+    for role, cluster in (("SOURCE", world.source), ("TARGET", world.target)):
+        monkeypatch.setenv(role, cluster.config.dump())
     registries = ["--source-registry", world.here.url, "--target-registry", world.there.url]
-    return ["schemas", "--target", "t", "--mirror", "m", *registries]
+    return ["schemas", "--target", "env:TARGET", "--mirror", "m", *registries]
 
 
 def test_command_ends_with_one_where_a_schema_is_missing(
@@ -304,6 +304,6 @@ def test_command_that_has_compared_nothing_proves_nothing(
 def test_command_asks_no_other_cluster_than_the_planned_ones(
     world: World, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "planned_source", lambda *_: world.target.config)
+    monkeypatch.setenv("SOURCE", world.target.config.dump())
     assert main(words) == 2
     assert "was planned for" in capsys.readouterr().err and not world.here.asked
