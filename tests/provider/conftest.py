@@ -218,3 +218,22 @@ def fake_spark(
     monkeypatch.setattr("airflow_mirror.hooks.tail.TailView.is_writing_ended", lambda _: behaviour["is"] == "ended")
     yield started, behaviour
     runner("m").cancel_all(grace_s=0.2)
+
+
+@pytest.fixture
+def tail(
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+    home: Path,
+) -> Any:
+    """A tail that copies what the stored plan says; returns its handle."""
+    from airflow_mirror.jobs.runner.local import LocalRunner
+    from airflow_mirror.operators.mirror import StartMirrorOperator
+
+    fake_spark[1]["is"] = "copying"
+    StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail").execute(context)
+    fake_spark[1]["is"] = "quick"
+    return LocalRunner(home / "m").find("tail")
