@@ -7,7 +7,7 @@ import pytest
 from airflow_mirror.errors import LeaseLost
 from airflow_mirror.plan.ownership import mark_cut_over
 from airflow_mirror.sync.mm2_topics.formats import Checkpoint, OffsetSync
-from tests.unit.sync.following.test_follower import P0, P1
+from tests.unit.sync.following.world import P0, P1
 from tests.unit.sync.mm2_topics.world import Killed, World, a_map
 
 

@@ -22,7 +22,7 @@ from tests.builders import plan_of, topic_plan
 from tests.followed import sides
 from tests.unit.ledger.memory import MemoryLedger
 from tests.unit.plan.builders import a_mirror
-from tests.unit.sync.following.test_follower import P0, Side
+from tests.unit.sync.following.world import P0, Side
 
 ALIAS = "A"
 CHECKPOINTS, SYNCS = "A.checkpoints.internal", "mm2-offset-syncs.A.internal"
