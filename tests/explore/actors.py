@@ -55,7 +55,7 @@ from airflow_mirror.sync.write_permit import WritePermit
 from airflow_mirror.wire.transactions import TransactionClient
 from tests.builders import rule
 from tests.cutting_over import cut_over, go_back
-from tests.explore.scheduler import Actor
+from tests.explore.turns import Actor
 from tests.explore.world import ANOTHER, APP, GROUP, MIRROR, OTHER, OWN, PLAN, REVERSE, TOPICS, TPS
 from tests.memory.applications import Consumer, Producer, add_partitions, create_topic
 from tests.memory.asking import touching

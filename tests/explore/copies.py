@@ -15,7 +15,8 @@ from tests.explore.scenario import Invariant, Scenario
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.explore.scheduler import Asked, Scheduler
+    from tests.explore.scheduler import Scheduler
+    from tests.explore.turns import Asked
 
 LAST = "Z"  # who copies on once everybody rests
 # Shorter than a confirmation is valid (6 s), longer than a handover (7 s), and than Spark's patience (10 s).

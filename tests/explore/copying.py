@@ -43,11 +43,12 @@ from tests.driven.copying import create_maps, id_of, ranges_of
 from tests.driven.records import Row
 from tests.driven.script import Fault
 from tests.explore.machine import Machine, QuietCluster, Thread
-from tests.explore.scheduler import Actor
+from tests.explore.turns import Actor
 
 if TYPE_CHECKING:
     from tests.driven.log import PartitionLog
-    from tests.explore.scheduler import Scheduler, VirtualEvent
+    from tests.explore.scheduler import Scheduler
+    from tests.explore.turns import VirtualEvent
 
 TOPIC, TP, MIRROR = "t", TopicPartition("t", 0), "m"
 BATCHES = 6

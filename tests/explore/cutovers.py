@@ -26,7 +26,8 @@ from tests.explore.world import OTHER, REVERSE, TOPICS, World
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tests.explore.scheduler import Asked, Scheduler
+    from tests.explore.scheduler import Scheduler
+    from tests.explore.turns import Asked
 
 _FENCE_S = actors.LIMITS.max_fence_s
 # Shorter and longer than each time after which somebody else goes on: another writer (7 s), the rules at each broker

@@ -15,7 +15,8 @@ from airflow_mirror.errors import MirrorCutOver
 from airflow_mirror.kafka.model import GroupPosition
 from tests.explore.deviations import REST, Deviation
 from tests.explore.scenario import Invariant, Scenario
-from tests.explore.scheduler import Actor, Asked, Scheduler
+from tests.explore.scheduler import Scheduler
+from tests.explore.turns import Actor, Asked
 from tests.memory.admin import MemoryAdmin
 from tests.memory.applications import Consumer
 from tests.memory.cluster import MemoryCluster

@@ -33,10 +33,11 @@ from tests.driven import apis, protocol
 from tests.driven.broker import Broker
 from tests.driven.cluster import DrivenCluster
 from tests.driven.protocol import Frame
-from tests.explore.scheduler import PAST_S
+from tests.explore.turns import PAST_S
 
 if TYPE_CHECKING:
-    from tests.explore.scheduler import Actor, Scheduler, VirtualEvent
+    from tests.explore.scheduler import Scheduler
+    from tests.explore.turns import Actor, VirtualEvent
 
 ANSWER_S = 0.01  # between a request and its answer
 _PORTS = {"source": 9001, "target": 9002}

@@ -18,7 +18,7 @@ from airflow_mirror.errors import TryAgain
 from airflow_mirror.jobs.runner.active import Sign
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.records import SIGN
-from tests.explore.scheduler import Actor
+from tests.explore.turns import Actor
 from tests.memory.admin import MemoryAdmin
 from tests.memory.ledger import MemoryLedger, MemoryState
 

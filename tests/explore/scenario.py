@@ -9,7 +9,8 @@ from typing import Any
 
 from airflow_mirror.errors import MirrorError
 from tests.explore.deviations import REST, Deviation, Told
-from tests.explore.scheduler import Asked, Scheduler, Step
+from tests.explore.scheduler import Scheduler
+from tests.explore.turns import Asked, Step
 
 
 @dataclass(frozen=True)

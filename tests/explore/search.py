@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from tests.explore.deviations import Deviation, Told, freeze, hang, kill, late, lost, stop, switch, written
 from tests.explore.scenario import Outcome, Scenario, run
-from tests.explore.scheduler import Scheduler, Step
+from tests.explore.scheduler import Scheduler
+from tests.explore.turns import Step
 
 _LIKELY = 0.06  # that something happens at a step of a random schedule
 _MOST_DEVIATIONS, _MOST_FAULTS = 4, 2  # of a random schedule

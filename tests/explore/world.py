@@ -31,7 +31,7 @@ from airflow_mirror.plan.direction import FAILOVER, Direction, direction, turn
 from tests.builders import plan_of, rule, topic_plan
 from tests.explore import gate
 from tests.explore.platform import ActorPlatform, ActorSide, GuardProcess, keys
-from tests.explore.scheduler import Actor
+from tests.explore.turns import Actor
 from tests.memory.admin import MemoryAdmin
 from tests.memory.cluster import MemoryCluster
 from tests.memory.ledger import MemoryLedger, MemoryState

@@ -13,7 +13,8 @@ import pytest
 from airflow_mirror.errors import TryAgain
 from tests.explore.deviations import Deviation, Told, freeze, hang, kill, late, lost, stop, switch
 from tests.explore.scenario import run
-from tests.explore.scheduler import LOST_S, PATIENCE_S, STEP_S, Actor, Scheduler, StoryUntold, Vanished
+from tests.explore.scheduler import Scheduler
+from tests.explore.turns import LOST_S, PATIENCE_S, STEP_S, Actor, StoryUntold, Vanished
 from tests.unit.explore.toys import TOYS
 
 AT = {"at": "target", "effect": True}

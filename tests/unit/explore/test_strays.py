@@ -10,8 +10,9 @@ from airflow_mirror.wire.retry import Backoff
 from tests.explore.__main__ import main
 from tests.explore.handover import SCENARIO
 from tests.explore.scenario import Scenario
-from tests.explore.scheduler import Actor, Scheduler
+from tests.explore.scheduler import Scheduler
 from tests.explore.strays import strays
+from tests.explore.turns import Actor
 
 if TYPE_CHECKING:
     import pytest

@@ -6,7 +6,8 @@ from typing import Any
 
 from tests.explore.deviations import REST
 from tests.explore.scenario import Invariant, Scenario
-from tests.explore.scheduler import Actor, Scheduler
+from tests.explore.scheduler import Scheduler
+from tests.explore.turns import Actor
 
 _COUNTER = frozenset({"counter:n"})
 _LOCK = frozenset({"lock:owner"})
