@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,25 +12,25 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_mirror.cutover.failover import check, returned, run
 from airflow_mirror.errors import InputError, TryAgain
-from airflow_mirror.hooks.kafka import MirrorKafkaHook
 from airflow_mirror.operators.failover import FailoverOperator, FenceReturnedSourceOperator
 from airflow_mirror.page import approvals
+from tests.provider.conftest import InMemory
 from tests.provider.test_dags import DAGS
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, connections: Callable[..., Any]) -> list[Any]:
+def asked(monkeypatch: pytest.MonkeyPatch, clusters: InMemory) -> list[Any]:
     """What the core was asked for."""
     calls: list[Any] = []
 
     def answer(what: str) -> Any:
         def found(target: Any, name: str, **how: Any) -> Any:
-            calls.append((what, target.admin, name, how.get("force")))
+            assert target.admin.cluster is clusters.target
+            calls.append((what, name, how.get("force")))
             return SimpleNamespace(to_dict=lambda: {"text": [what]}, lines=lambda: [what])
 
         return found
 
-    monkeypatch.setattr(MirrorKafkaHook, "admin", lambda self: nullcontext(self.kafka_config_id))
     monkeypatch.setattr(check, "check", answer("check"))
     monkeypatch.setattr(run, "run", answer("run"))
     return calls
@@ -48,7 +46,7 @@ def test_only_the_target_and_a_name_are_needed(asked: list[Any]) -> None:
     one = operator(force="true")
     one.mirror_name = 7  # type: ignore[assignment]
     assert one.execute({}) == {"text": ["run"]}
-    assert asked == [("check", "dst", "m", None), ("run", "dst", "7", True)]
+    assert asked == [("check", "m", None), ("run", "7", True)]
 
 
 def test_a_refusal_is_not_tried_again_and_an_absent_broker_is(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,18 +96,16 @@ def test_an_approval_of_another_dag_stands_on_the_mirror_that_its_form_names(dag
     assert approvals.by_mirror([waits], [its, other], lambda dag: True) == {(its["target_id"], its["mirror"]): [waits]}
 
 
-def test_standing_by_ends_when_the_source_is_fenced(
-    connections: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_standing_by_ends_when_the_source_is_fenced(clusters: InMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
 
     def watch(source: Any, target: Any, name: str, *, fence: str, open_by_default: Any, signer: Any, log: Any) -> Any:
-        calls.append((source.role, target, name, fence, open_by_default, signer))
+        assert target.cluster is clusters.target
+        calls.append((source.role, name, fence, open_by_default, signer))
         return SimpleNamespace(to_dict=lambda: {"text": ["fenced"]}, lines=lambda: ["fenced"])
 
-    monkeypatch.setattr(MirrorKafkaHook, "admin", lambda self: nullcontext(self.kafka_config_id))
     monkeypatch.setattr(returned, "watch", watch)
     monkeypatch.setattr("airflow_mirror.operators.failover.report_signer", lambda: "a key")
     one = FenceReturnedSourceOperator(task_id="f", target="dst", source="src", mirror_name="m", open_by_default="False")
     assert one.execute({}) == {"text": ["fenced"]}
-    assert calls == [("source", "dst", "m", "acl", False, "a key")]
+    assert calls == [("source", "m", "acl", False, "a key")]

@@ -27,11 +27,11 @@ from airflow_mirror.cutover.failover import outage
 from airflow_mirror.cutover.failover.outage import SOURCE_LOST, UNHEALTHY, Outage, Told
 from airflow_mirror.errors import ClusterUnreachable, InputError, InvalidField
 from airflow_mirror.example_dags.kafka_failover import failover
-from airflow_mirror.hooks.kafka import MirrorKafkaHook
 from airflow_mirror.hooks.outage import OutageProbe
 from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat
 from airflow_mirror.sync.ends.notes import SourceEnds
 from airflow_mirror.triggers.outage import MirrorOutageTrigger, outages_in, run_id_of
+from tests.provider.conftest import InMemory
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 LOST = Outage(what=SOURCE_LOST, since_ms=1_000, evidence="gone")
@@ -43,11 +43,8 @@ WATCHED = [("kafka_dc2", "orders"), ("kafka_dc2", "pay")]
 
 
 @pytest.fixture
-def probe(
-    ledger: MemoryLedger, mirror: dict[str, Any], connections: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., OutageProbe]:
+def probe(ledger: MemoryLedger, mirror: dict[str, Any], clusters: InMemory) -> Callable[..., OutageProbe]:
     """A target whose ledger knows mirror m; how its tail is, a test says."""
-    monkeypatch.setattr(MirrorKafkaHook, "admin", lambda self: SimpleNamespace(close=lambda: None))
 
     def made(*, unhealthy: bool = False, lost_after_s: float = 60.0, **tail: Any) -> OutageProbe:
         active = ActiveTail(mirror=mirror, plan="p", inputs="i", directory="/there", **tail)

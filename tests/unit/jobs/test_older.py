@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.policy import DECISIONS
 from airflow_mirror.config import load
 from airflow_mirror.errors import ClusterUnreachable, InputError, MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver import arguments as cli
@@ -24,10 +25,10 @@ from airflow_mirror.jobs.runner.active import ActiveTail
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry
-from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.ownership import Owned
 from airflow_mirror.wire.errors import StoppedByQuota
 from tests.driven.cluster import DrivenCluster
+from tests.driven.ledger import LedgerCluster
 
 DAY_MS = 86_400_000
 
@@ -53,10 +54,15 @@ def kept_for_a_week(monkeypatch: pytest.MonkeyPatch) -> None:
     configured(monkeypatch, {})
 
 
+TOLD = ClusterAdmin.topic_configs
+
+
 def configured(monkeypatch: pytest.MonkeyPatch, configs: Mapping[str, Mapping[str, str]]) -> None:
     """Topics of the source have these settings, beside Kafka's defaults; the driven broker tells none."""
 
-    def told(_: ClusterAdmin, names: Sequence[str]) -> dict[str, dict[str, ConfigEntry]]:
+    def told(admin: ClusterAdmin, names: Sequence[str]) -> dict[str, dict[str, ConfigEntry]]:
+        if DECISIONS in names:
+            return TOLD(admin, names)
         usual = {"cleanup.policy": "delete", "retention.ms": str(7 * DAY_MS), "segment.ms": str(7 * DAY_MS)}
         return {n: {key: ConfigEntry(value=v) for key, v in {**usual, **configs.get(n, {})}.items()} for n in names}
 
@@ -135,18 +141,20 @@ def test_keys_choose_the_partition_where_the_counts_differ_as_in_the_old_tool(
         assert seen == [partitioning]
 
 
-def test_what_a_mirror_has_begun_with_it_goes_on_with(theirs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_mirror_has_begun_with_it_goes_on_with(
+    ledger_target: LedgerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Somebody may add partitions to the target's topic: that must not let a mirror that kept them begin anew by key."""
     begun = ActiveTail(mirror={"name": "g", "partitioning": "preserve"}, plan="", inputs="", directory="")
-    with DrivenCluster("source") as source, DrivenCluster("target") as target:
+    target = ledger_target
+    with DrivenCluster("source") as source:
         source.create("a1", 3)
         target.create("a1", 5)
         job = asked(["--source", "env:S", "--target", "env:T", "--name", "g", "--include", "a.*"])
         monkeypatch.setenv("S", source.config.dump())
         monkeypatch.setenv("T", target.config.dump())
         assert PARTITIONING(job) == "by_key"
-        monkeypatch.setattr(older, "active_tail", lambda _, name: begun if name == "g" else None)
-        monkeypatch.setattr(Ledger, "values", lambda _: {})
+        target.ledger.decide(lambda _: {"active/g": begun.value()})
         assert PARTITIONING(job) == "preserve"
 
 
@@ -317,22 +325,24 @@ def test_a_source_that_was_never_reached_is_not_forgotten_when_all_are_stopped(
     assert "error: h: source cluster: no broker at far:9092 could be reached" in capsys.readouterr().err
 
 
-def test_what_belongs_to_another_mirror_is_found_by_the_targets_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
-    with DrivenCluster("source") as source, DrivenCluster("target") as target:
+def test_what_belongs_to_another_mirror_is_found_by_the_targets_ledger(
+    ledger_target: LedgerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = ledger_target
+    with DrivenCluster("source") as source:
         for name in ("a1", "a2", "a3", "b"):
             source.create(name, 1)
             target.create(name, 1)
         monkeypatch.setenv("S", source.config.dump())
         monkeypatch.setenv("T", target.config.dump())
-        with ClusterAdmin(source.config) as here, ClusterAdmin(target.config) as there:
-            ids = {name: one.topic_id for name, one in there.topics(["a1", "a2", "b"]).items()}
-            me = here.cluster_id()
+        ids = {name: one.topic_id for name, one in target.admin.topics(["a1", "a2", "b"]).items()}
+        me = source.cluster_id
         owners = {"a1": ("other", "x"), "a2": ("g", me), "b": ("other", "x")}
         values = {
             f"topic/{name}": Owned(topic_id=ids[name], mirror=mirror, source_id=of).value()
             for name, (mirror, of) in owners.items()
         }
-        monkeypatch.setattr(Ledger, "values", lambda _: values)
+        target.ledger.decide(lambda _: values)
         job = asked(["--source", "env:S", "--target", "env:T", "--name", "g", "--include", "a.*"])
         assert older._taken(job) == {"a1": "mirror 'other' of cluster x"}
 

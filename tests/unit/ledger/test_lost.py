@@ -124,8 +124,7 @@ def test_init_begins_none_beside_a_lost_one_unless_that_is_wanted(monkeypatch: p
     assert begun == ["begun"] * anew
 
 
-def test_who_begins_a_ledger_creates_none_where_one_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decisions, "_LOOK_AGAIN_S", 0.0)
+def test_who_begins_a_ledger_creates_none_where_one_was_lost() -> None:
     target = Target(STATE)
     with pytest.raises(LedgerLost, match=STATE):
         Ledger(target).begin()  # type: ignore[arg-type]
