@@ -24,48 +24,15 @@ from airflow_mirror.jobs.plain.dealer import Dealer
 from airflow_mirror.jobs.plain.member import Member, Verdict
 from airflow_mirror.jobs.plain.shares import Share
 from airflow_mirror.jobs.runner import active
-from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Heartbeat, Watch, ask_to_stop, begin
+from airflow_mirror.jobs.runner.active import SILENCE_S, Heartbeat, Watch, ask_to_stop, begin
 from airflow_mirror.jobs.runner.state import FAILED, RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.ledger.records import MEMBER, SIGN, TOPIC
 from airflow_mirror.ledger.state import State
-from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.ownership import Owned
 from tests.driven.ledger import LedgerCluster
+from tests.unit.jobs.sharing import LEASE, MIRROR, TAIL, Clock, process, ranges, result, share
 from tests.unit.ledger.memory import MemoryState
-
-MIRROR = Mirror(name="m", source="a", target="b")
-LEASE = LeaseToken(transactional_id="lease", producer_id=7, epoch=3, mark_ms=1004, wait_s=0.0)
-OPTIONS = CopyOptions(mirror="m", tombstone_topics=["t"], max_bytes_per_second=10.0)
-TAIL = "tail-1"
-
-
-def ranges(*partitions: int) -> list[CopyRange]:
-    return [CopyRange(source_topic="t", target_topic="t", partition=p, start_offset=0) for p in partitions]
-
-
-def share(*partitions: int, number: int = 1) -> Share:
-    lists = [ranges(p) for p in partitions]
-    return Share(number=number, lease=LEASE, options=OPTIONS, lists=lists, seconds=60.0)
-
-
-def result(partition: int, **changed: Any) -> PartitionResult:
-    return replace(
-        PartitionResult(topic="t", target_topic="t", partition=partition, position=5, done=False, bytes=10), **changed
-    )
-
-
-def process(**changed: Any) -> ActiveTail:
-    """One that shares, on another host."""
-    given: dict[str, Any] = {"mirror": MIRROR.to_dict(), "plan": "", "inputs": "", "directory": "", "processes": 2}
-    return ActiveTail(**{**given, "host": "elsewhere", "where": "elsewhere", **changed})
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
