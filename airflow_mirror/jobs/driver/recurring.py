@@ -53,16 +53,18 @@ class Recurring:
         """Go on with what ``connect`` yields anew: what the passes were given has changed."""
         self._renew.set()
 
-    def stop(self) -> None:
+    def stop(self, join_s: float = _JOIN_S) -> None:
         """End. When this returns, nothing is being written, and nothing will be.
 
         It waits for what is being written, not for a cluster that does not answer: what the thread reads after this has
         no effect any more.
+
+        :param join_s: how long at most the thread itself is waited for.
         """
         self._stop.set()
         self._right.end()
         if self._thread.is_alive():
-            self._thread.join(_JOIN_S)
+            self._thread.join(join_s)
 
     def _run(self) -> None:
         while not self._stop.is_set():

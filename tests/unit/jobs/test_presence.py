@@ -67,7 +67,7 @@ class Target:
 @pytest.fixture
 def target(ledger_target: LedgerCluster, monkeypatch: pytest.MonkeyPatch) -> Target:
     monkeypatch.setattr(module, "_LISTEN_EVERY_S", 0.01)
-    monkeypatch.setattr(active, "SIGN_EVERY_S", 0.01)
+    monkeypatch.setattr(active, "SIGN_EVERY_S", 0.0)
     return Target(ledger_target)
 
 
@@ -169,9 +169,8 @@ def test_paused_tail_does_not_begin_where_it_could_hear_nothing(target: Target) 
         raise AssertionError("it must not copy")
 
 
-def test_tail_listens_while_it_can_give_no_sign(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tail_listens_while_it_can_give_no_sign(target: Target) -> None:
     """Who asked it to stop, or took its place, did so before nothing could be written any more."""
-    monkeypatch.setattr(active, "SIGN_EVERY_S", 0.0)
     with target.tail() as there:
         tail = active_tail(target.ledger.values(), "m")
         assert tail is not None

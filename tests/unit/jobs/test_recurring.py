@@ -117,8 +117,7 @@ def test_thread_that_never_began_can_be_stopped() -> None:
     World().thread.stop()
 
 
-def test_stop_returns_only_when_nothing_is_being_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recurring, "_JOIN_S", 0.0)
+def test_stop_returns_only_when_nothing_is_being_set() -> None:
     writing, go_on, stopped = threading.Event(), threading.Event(), threading.Event()
     world = World()
 
@@ -133,7 +132,7 @@ def test_stop_returns_only_when_nothing_is_being_set(monkeypatch: pytest.MonkeyP
     world.left.append(write)
     world.thread.start()
     assert writing.wait(60)
-    stopping = threading.Thread(target=lambda: (world.thread.stop(), stopped.set()))
+    stopping = threading.Thread(target=lambda: (world.thread.stop(0.0), stopped.set()))
     stopping.start()
     assert world.right._ended.wait(60)
     stopping.join(0.2)
@@ -143,8 +142,7 @@ def test_stop_returns_only_when_nothing_is_being_set(monkeypatch: pytest.MonkeyP
     assert stopped.is_set() and not world.left
 
 
-def test_stop_does_not_wait_for_a_cluster_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recurring, "_JOIN_S", 0.0)
+def test_stop_does_not_wait_for_a_cluster_that_is_silent() -> None:
     reading, go_on, end = threading.Event(), threading.Event(), threading.Event()
     world, refused = World(), list[BaseException]()
 
@@ -161,7 +159,7 @@ def test_stop_does_not_wait_for_a_cluster_that_is_silent(monkeypatch: pytest.Mon
     world.left.append(read)
     world.thread.start()
     assert reading.wait(60)
-    world.thread.stop()
+    world.thread.stop(0.0)
     go_on.set()
     assert end.wait(60) and refused
 

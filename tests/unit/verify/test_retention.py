@@ -145,25 +145,28 @@ class FakeLog:
         return SimpleNamespace(error=0, aborted=[], records=batch.view)
 
 
-def test_reading_goes_on_where_the_log_begins_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is fetched of a fake log is its own."""
+    monkeypatch.setattr(partition, "fetch_one", lambda log, *given, **more: log.fetch(log, *given, **more))
+
+
+def test_reading_goes_on_where_the_log_begins_by_now() -> None:
     fake, floor = FakeLog(3, 11), Floor(0)
-    monkeypatch.setattr(partition, "fetch_one", fake.fetch)
     read = [b.first_offset for b in partition.data_batches(fake, TP, 0, 13, floor=floor)]
     assert read == [3, 4, 11, 12]
     assert floor.offset == 11
 
 
-def test_log_that_expires_while_read_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_that_expires_while_read_is_read_to_its_end() -> None:
     fake, floor = FakeLog(2, 50), Floor(0)
-    monkeypatch.setattr(partition, "fetch_one", fake.fetch)
     assert [b.first_offset for b in partition.data_batches(fake, TP, 0, 13, floor=floor)] == [3]
     assert floor.offset == 13
 
 
-def test_unexplained_offset_out_of_range_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexplained_offset_out_of_range_is_an_error() -> None:
     """Retention would explain it only below the log start."""
     fake = FakeLog(1, 0)
     fake.fetch = lambda *_, **__: SimpleNamespace(error=1, aborted=[], records=memoryview(b""))
-    monkeypatch.setattr(partition, "fetch_one", fake.fetch)
     with pytest.raises(BrokerError, match="OFFSET_OUT_OF_RANGE"):
         list(partition.data_batches(fake, TP, 5, 13, floor=Floor(5)))
