@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -197,7 +196,6 @@ def test_source_that_can_not_be_asked_leaves_headroom_unknown(monkeypatch: pytes
 
     monkeypatch.setattr(retained_watch, "look", answer)
     monkeypatch.setattr(retained_watch, "EVERY_S", 0.001)
-    monkeypatch.setattr(retained_watch, "ClusterAdmin", lambda _: nullcontext())
     monkeypatch.setenv("HERE", '{"bootstrap.servers": "h:1"}')
     watch = RetainedWatch("env:HERE", Table(ranges()))
     watch.start()
