@@ -220,6 +220,23 @@ def fake_spark(
     runner("m").cancel_all(grace_s=0.2)
 
 
+class Pauses:
+    """What happens while a task that waits for a tail pauses. Nothing else takes time then."""
+
+    def __init__(self) -> None:
+        self.meanwhile: Callable[[float], object] = lambda seconds: None
+
+    def __call__(self, seconds: float) -> None:
+        self.meanwhile(seconds)
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> Pauses:
+    one = Pauses()
+    monkeypatch.setattr("airflow_mirror.operators.tail.sleep", one)
+    return one
+
+
 @pytest.fixture
 def tail(
     context: dict[str, Any],

@@ -27,7 +27,7 @@ from airflow_mirror.plan.amendment import next_amendment
 from airflow_mirror.plan.ledger_store import amend, keep
 from airflow_mirror.sync.lag import PartitionLag
 from tests.builders import topic_plan
-from tests.provider.conftest import PLAN, Started, store_plan
+from tests.provider.conftest import PLAN, Pauses, Started, store_plan
 from tests.provider.tasks import planned_again, until
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
@@ -122,11 +122,11 @@ def test_tail_whose_rights_follow_has_the_map_of_principals(
 
 def test_new_plan_with_topics_that_joined_the_old_one_keeps_the_tail(
     context: dict[str, Any], tail: Any, plan: Plan, mirror: dict[str, Any], fake_spark: Started, home: Path,
-    ledger: MemoryLedger, state: MemoryState, monkeypatch: pytest.MonkeyPatch,
+    ledger: MemoryLedger, state: MemoryState, pauses: Pauses, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """And tasks of the old one see them, whatever file their host has. The tail has some time to take them in."""
     waited: list[float] = []
-    monkeypatch.setattr(tail_module, "sleep", waited.append)
+    pauses.meanwhile = waited.append
     monkeypatch.setattr(tail_module, "_JOIN_MARGIN_S", -1000.0)
     joined = topic_plan("t2", {0: 0}, source_topic_id="id-2")
     wider = store_plan(home, replace(plan, topics=(*plan.topics, joined)))
@@ -135,7 +135,7 @@ def test_new_plan_with_topics_that_joined_the_old_one_keeps_the_tail(
     assert not waited
     monkeypatch.setattr(tail_module, "_JOIN_MARGIN_S", 1000.0)
     amendment = next_amendment(plan, [joined], [], "2026-02-01T00:00:00+00:00")
-    monkeypatch.setattr(tail_module, "sleep", lambda s: (waited.append(s), amend(amendment, "m", state, ledger)))
+    pauses.meanwhile = lambda s: (waited.append(s), amend(amendment, "m", state, ledger))
     StartMirrorOperator(plan=wider.hash, task_id="t", mirror=mirror, mode="tail").execute(context)
     assert len(waited) == 1
     assert load_plan(PLAN, plan.mirror).topics == wider.topics
@@ -210,7 +210,7 @@ def test_tail_is_not_stopped_for_an_unstartable_one(
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_tail_whose_writing_a_cutover_has_ended_is_not_taken_for_one_that_copies(
     context: dict[str, Any], tail: Any, mirror: dict[str, Any], fake_spark: Started, ends: bool,
-    monkeypatch: pytest.MonkeyPatch,
+    pauses: Pauses,
 ) -> None:  # fmt: skip
     """It still says that it copies, for as long as it takes to end: then nobody would."""
     fake_spark[1]["is"] = "ended"
@@ -221,7 +221,7 @@ def test_a_tail_whose_writing_a_cutover_has_ended_is_not_taken_for_one_that_copi
             until(lambda: not process.is_alive(tail["pid"], tail["started"]))
             fake_spark[1]["is"] = "copying"
 
-    monkeypatch.setattr("airflow_mirror.operators.tail.sleep", it_ends)
+    pauses.meanwhile = it_ends
     task = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail", start_timeout_s=300 if ends else 0)
     if ends:
         assert task.execute(context)["job_dir"] != tail["dir"] and len(fake_spark[0]) == 2

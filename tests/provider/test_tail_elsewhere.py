@@ -22,7 +22,7 @@ from airflow_mirror.operators import tail as operators
 from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
 from airflow_mirror.operators.tail import stop_tail
 from airflow_mirror.plan import Plan
-from tests.provider.conftest import PLAN, FakeStore, FakeTI, Started, store_plan
+from tests.provider.conftest import PLAN, FakeStore, FakeTI, Pauses, Started, store_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 
@@ -194,7 +194,7 @@ _POLL_S = 0.5
 
 
 @pytest.fixture
-def happen(monkeypatch: pytest.MonkeyPatch, fake_spark: Started) -> Happen:
+def happen(pauses: Pauses, monkeypatch: pytest.MonkeyPatch, fake_spark: Started) -> Happen:
     """Let one thing after the other happen while the supervising task pauses; returns its pauses, in seconds."""
 
     def script(events: list[Callable[[], None]]) -> list[float]:
@@ -207,7 +207,7 @@ def happen(monkeypatch: pytest.MonkeyPatch, fake_spark: Started) -> Happen:
                 paused.append(seconds)
 
         monkeypatch.setattr(operators, "poll_interval_s", lambda: _POLL_S)
-        monkeypatch.setattr(operators, "sleep", sleep)
+        pauses.meanwhile = sleep
         return paused
 
     return script
@@ -334,7 +334,8 @@ def test_killed_retry_ends_the_tail_that_the_first_try_started(
 @pytest.mark.parametrize("when", ["while it copies", "in the pause before a restart", "while it is started"])
 def test_killed_task_that_lives_on_starts_no_tail(
     state: Beating, ledger: MemoryLedger, mirror: dict[str, Any], context: dict[str, Any], fake_spark: Started,
-    plan: Plan, home: Path, connections: Callable[..., None], happen: Happen, when: str, monkeypatch: pytest.MonkeyPatch,
+    plan: Plan, home: Path, connections: Callable[..., None], happen: Happen, pauses: Pauses,
+    when: str, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Airflow's handler of SIGTERM calls on_kill, and the task goes on. It fails, so that another try takes over."""
     fake_spark[1]["is"] = "copying"
@@ -343,14 +344,14 @@ def test_killed_task_that_lives_on_starts_no_tail(
         happen([task.on_kill])
     else:
         happen([lambda: ends(ledger, state, "FAILED", error="a broker was down", blame="retry")])
-        slept: Callable[[float], None] = vars(operators)["sleep"]
+        slept = pauses.meanwhile
 
         def sleep(seconds: float) -> None:
             slept(seconds)
             if seconds == operators._FIRST_PAUSE_S and when == "in the pause before a restart":
                 task.on_kill()
 
-        monkeypatch.setattr(operators, "sleep", sleep)
+        pauses.meanwhile = sleep
     if when == "while it is started":
         launch, started = LocalRunner._launch, []
 
