@@ -22,6 +22,7 @@ import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 import airflow_mirror
+from airflow_mirror.jobs.driver import together
 from airflow_mirror.ledger import kinds
 from airflow_mirror.wire import heart
 from tests.coverage import PACKAGES
@@ -52,6 +53,12 @@ def either_heart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     elif heart.engine is None:
         pytest.skip("nothing could compile the heart on this machine")
     return str(request.param)
+
+
+@pytest.fixture
+def again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a tail begin again at once where a cluster is away."""
+    monkeypatch.setattr(together, "_AGAIN_S", 0.01)
 
 
 @pytest.fixture

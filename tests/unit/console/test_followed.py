@@ -10,7 +10,6 @@ import pytest
 from airflow_mirror.console import copies, verify
 from airflow_mirror.console.main import main
 from airflow_mirror.errors import ClusterUnreachable
-from airflow_mirror.jobs.driver import together
 from airflow_mirror.jobs.plain import run
 from airflow_mirror.jobs.request import TailRequest, VerifyRequest
 from tests.unit.cutover.builders import a_plan
@@ -25,6 +24,7 @@ def clusters(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, '{"bootstrap.servers": "nowhere:1"}')
 
 
+@pytest.mark.usefixtures("again_at_once")
 @pytest.mark.parametrize(("more", "tries", "status"), [([], 3, 0), (["--fail-fast"], 1, 1)])
 def test_the_way_back_waits_for_clusters_that_are_away_as_any_tail_does(
     monkeypatch: pytest.MonkeyPatch, more: list[str], tries: int, status: int
@@ -42,7 +42,6 @@ def test_the_way_back_waits_for_clusters_that_are_away_as_any_tail_does(
         seen.append(request)
         return {}, None
 
-    monkeypatch.setattr(together, "_AGAIN_S", 0.01)
     monkeypatch.setattr(copies, "way_of", way_of)
     monkeypatch.setattr(copies, "sync_plan", lambda *_, **__: None)
     monkeypatch.setattr(run, "work", work)

@@ -206,12 +206,12 @@ def tries_of(theirs: list[str], monkeypatch: pytest.MonkeyPatch, *more: str) -> 
             raise ClusterUnreachable("source", "old:9092", "connection refused")
         return "preserve"
 
-    monkeypatch.setattr(together, "_AGAIN_S", 0.01)
     monkeypatch.setattr(older, "partitioning", ask)
     status = older_run([*theirs, *more], lambda *_: ({}, None), never)
     return len(asked), status
 
 
+@pytest.mark.usefixtures("again_at_once")
 def test_a_source_that_is_away_at_the_start_is_waited_for_and_said_once(
     theirs: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -220,6 +220,7 @@ def test_a_source_that_is_away_at_the_start_is_waited_for_and_said_once(
     assert len(said) == 1 and "no broker at old:9092 could be reached" in said[0]
 
 
+@pytest.mark.usefixtures("again_at_once")
 def test_who_wants_to_fail_fast_does_not_wait(
     theirs: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -227,10 +228,8 @@ def test_who_wants_to_fail_fast_does_not_wait(
     assert "error: source cluster: no broker at old:9092" in capsys.readouterr().err
 
 
-def test_a_tail_of_its_own_waits_for_a_cluster_that_is_away_and_for_nothing_else(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(together, "_AGAIN_S", 0.01)
+@pytest.mark.usefixtures("again_at_once")
+def test_a_tail_of_its_own_waits_for_a_cluster_that_is_away_and_for_nothing_else() -> None:
     errors = [
         ClusterUnreachable("target", "b:1", "refused"),
         ClusterUnreachable("target", "b:1", "refused"),
@@ -287,8 +286,7 @@ class Sources:
 
 
 @pytest.fixture
-def two(theirs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setattr(together, "_AGAIN_S", 0.01)
+def two(theirs: list[str], tmp_path: Path, again_at_once: None) -> list[str]:
     other = tmp_path / "other"
     other.write_text("bootstrap.servers=far:9092\ngroup.id=h\n")
     return ["--consumer.config", str(other), *theirs]
