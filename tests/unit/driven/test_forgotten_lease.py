@@ -14,7 +14,7 @@ from airflow_mirror.wire.cluster import WireCluster
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
 from tests.driven.copying import ends, ranges_of
-from tests.unit.jobs.test_lost_tasks import Stream, World
+from tests.unit.jobs.losing import Stream, World
 
 if TYPE_CHECKING:
     import pytest
