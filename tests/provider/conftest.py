@@ -29,6 +29,7 @@ from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 # What the fake Spark has started, command line by command line, and how its jobs behave.
 Started = tuple[list[dict[str, Any]], dict[str, str]]
+DAGS = Path(__file__).parents[2] / "dags"
 FAKE_JOB = Path(__file__).parents[1] / "unit" / "jobs" / "fake_job.py"
 
 
@@ -254,3 +255,11 @@ def tail(
     StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail").execute(context)
     fake_spark[1]["is"] = "quick"
     return LocalRunner(home / "m").find("tail")
+
+
+@pytest.fixture(scope="module")
+def bag() -> Any:
+    """The DAGs that this repository has, as Airflow parses them."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    return DagBag(str(DAGS))

@@ -28,18 +28,16 @@ from airflow.sdk.exceptions import (
 from airflow.sdk.execution_time.task_runner import _run_task_state_change_callbacks
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables.base import TimeRestriction
-from jinja2 import Environment, StrictUndefined
 from jinja2.nativetypes import NativeEnvironment
 
 from airflow_mirror.example_dags.forms import answer
 from airflow_mirror.example_dags.kafka_migration import dag as migration
-from airflow_mirror.example_dags.kafka_mirrormaker import mirrormaker
 from airflow_mirror.example_dags.kafka_replication import replication
 from airflow_mirror.mirror import DEFAULT_EXCLUDED_GROUPS
 from airflow_mirror.operators.cutover import PreviewCutoverOperator
 from airflow_mirror.operators.drill_turn import own_drill_only
+from tests.provider.conftest import DAGS
 
-DAGS = Path(__file__).parents[2] / "dags"
 FILES = {
     "kafka_migration", "kafka_window_backfill", "kafka_dr_drill", "kafka_replication", "kafka_failover",
     "kafka_lift_fence", "kafka_reverse_mirror", "kafka_failback", "kafka_mirrormaker", "kafka_pace",
@@ -50,11 +48,6 @@ BY_HAND = {
     "kafka_migration", "kafka_replication_stop", "kafka_mirrormaker_stop", "kafka_failover", "kafka_lift_fence",
     "kafka_reverse_mirror", "kafka_failback", "kafka_pace",
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def bag() -> Any:
-    return DagBag(str(DAGS))
 
 
 def test_every_file_parses(bag: Any) -> None:
@@ -428,74 +421,3 @@ def test_assets_are_told_when_health_changes(bag: Any, task_id: str, before: str
     assert teller.trigger_rule == ("all_success" if task_id == "became_healthy" else "all_failed")
     with nullcontext() if tells else pytest.raises(AirflowSkipException):
         teller.python_callable(ti=BeforeThis(before))
-
-
-# --- a file of MirrorMaker 2 -----------------------------------------------------------------------------------------
-
-TWO_WAYS = """\
-clusters = dc1, dc2
-dc1.bootstrap.servers = a:1
-dc2.bootstrap.servers = b:1
-dc2.security.protocol = SASL_SSL
-dc2.sasl.mechanism = PLAIN
-dc2.sasl.jaas.config = org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="hunter2";
-dc1->dc2.enabled = true
-dc2->dc1.enabled = true
-"""
-
-
-def test_each_flow_of_a_file_has_a_tail_kept_as_a_replication_has(bag: Any) -> None:
-    dag, stop = bag.dags["kafka_mirrormaker"], bag.dags["kafka_mirrormaker_stop"]
-    order = [task.task_id for task in dag.topological_sort()]
-    assert order == [
-        "read_file", "flow.is_start_wanted", "flow.plan", "flow.create_topics", "flow.sync_configs", "flow.start_tail",
-    ]  # fmt: skip
-    alone = bag.dags["kafka_replication"]
-    for task in dag.tasks[1:]:
-        assert [group.group_id for group in task.iter_mapped_task_groups()] == ["flow"]
-        assert {"all_success"} == {task.trigger_rule}, "what fails or is skipped is a flow's own"
-        assert type(task) is type(alone.get_task(task.task_id.partition(".")[2])) and task.retries == 1
-    assert "xcom_pull('flow.is_start_wanted', key='lost', map_indexes=ti.map_index)" in dag.tasks[-1].replaces
-    assert stop.task_ids == ["read_file", "stop_tail"] and stop.get_task("stop_tail").is_mapped
-
-
-def test_a_flow_is_called_by_its_name(bag: Any) -> None:
-    mirror = {"name": "dc1-to-dc2"}
-    render = Environment(undefined=StrictUndefined).from_string
-    for task in (*bag.dags["kafka_mirrormaker"].tasks[1:], bag.dags["kafka_mirrormaker_stop"].get_task("stop_tail")):
-        in_python = task.task_id.endswith("is_start_wanted")
-        ready = SimpleNamespace(op_kwargs={"mirror": mirror}) if in_python else SimpleNamespace(mirror=mirror)
-        assert render(task.map_index_template).render(task=ready) == "dc1-to-dc2", task.task_id
-
-
-def test_a_file_is_read_without_its_secrets_and_refused_without_a_retry(bag: Any, tmp_path: Path) -> None:
-    file = tmp_path / "mm2.properties"
-    file.write_text(TWO_WAYS)
-    read = bag.dags["kafka_mirrormaker"].get_task("read_file").python_callable
-    both = read({"files": [str(file)], "clusters": []})
-    assert [one["name"] for one in both] == ["dc1-to-dc2", "dc2-to-dc1"] and "hunter2" not in str(both)
-    assert [one["name"] for one in read({"files": [str(file)], "clusters": ["dc1"]})] == ["dc2-to-dc1"]
-    with pytest.raises(AirflowFailException, match="clusters dc3: no enabled flow leads there. Known: dc1, dc2"):
-        read({"files": [str(file)], "clusters": ["dc3"]})
-    store = file.with_name("x.jks")
-    store.write_bytes(b"\xfe\xed\xfe\xed")
-    file.write_text(TWO_WAYS + f"dc2.ssl.truststore.location = {store}\n")
-    with pytest.raises(AirflowFailException, match=r"(?s)InputError: .*dc2\.ssl\.truststore\.location"):
-        read({"files": [str(file)], "clusters": []})
-
-
-def test_scheduled_runs_of_a_file_take_what_the_dags_file_says() -> None:
-    dag, stop = mirrormaker("into_dc2", ["/etc/mm2.properties"], clusters=["dc2"], attached=True, grace_s=5.0)
-    assert (dag.dag_id, stop.dag_id) == ("into_dc2", "into_dc2_stop") and stop.schedule is None
-    assert dag.schedule == timedelta(minutes=5) and dag.params["attached"] is True and stop.params["grace_s"] == 5.0
-    assert all(
-        one.params["files"] == ["/etc/mm2.properties"] and one.params["clusters"] == ["dc2"] for one in (dag, stop)
-    )
-    with pytest.raises(TypeError, match="no form has a field cluster"):
-        mirrormaker("x", ["f"], cluster="dc2")
-
-
-@pytest.mark.parametrize("dag_id", ["kafka_mirrormaker", "kafka_mirrormaker_stop"])
-def test_every_field_of_a_file_is_explained(bag: Any, dag_id: str) -> None:
-    params = bag.dags[dag_id].params
-    assert all(params.get_param(name).schema["description_md"] for name in params)

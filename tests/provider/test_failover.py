@@ -14,8 +14,7 @@ from airflow_mirror.cutover.failover import check, returned, run
 from airflow_mirror.errors import InputError, TryAgain
 from airflow_mirror.operators.failover import FailoverOperator, FenceReturnedSourceOperator
 from airflow_mirror.page import approvals
-from tests.provider.conftest import InMemory
-from tests.provider.test_dags import DAGS
+from tests.provider.conftest import DAGS, InMemory
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ from airflow_mirror.operators.plan import PlanMirrorOperator
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.findings import Finding
 from tests.builders import plan_of, topic_plan
-from tests.provider.conftest import InMemory
-from tests.provider.test_dags import DAGS
+from tests.provider.conftest import DAGS, InMemory
 from tests.unit.plan.builders import a_mirror
 
 BLOCK = Finding("block", "retention_race", "topic 't'", "lost")

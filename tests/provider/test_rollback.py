@@ -34,8 +34,7 @@ from airflow_mirror.operators.rollback import (
     PrepareFailbackOperator,
     RollbackCutoverOperator,
 )
-from tests.provider.conftest import InMemory, store_plan
-from tests.provider.test_dags import DAGS
+from tests.provider.conftest import DAGS, InMemory, store_plan
 from tests.unit.ledger.memory import MemoryState
 from tests.unit.rollback.world import REVERSE
 
