@@ -31,7 +31,7 @@ from airflow_mirror.cutover.failover.decision import promote, require_no_cutover
 from airflow_mirror.cutover.failover.record import Cut, Record
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import LeaseLost, MirrorError, NoAuthorizer, TryAgain
-from airflow_mirror.jobs.runner.active import ask_to_stop
+from airflow_mirror.jobs.runner.active import ActiveTail, active_tail, ask_to_stop
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.kafka.permit import Permit, recently
 from airflow_mirror.ledger.records import ACTIVE, CUT, SIGN
@@ -110,13 +110,13 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
     """
     begun, target, ledger = on.clock.monotonic(), on.admin, on.ledger
     before = direction(ledger.values(), mirror)  # first: a failover that is decided meanwhile must not count as that
-    plan, decided, _ = checks.mirror_of(on, mirror)
+    plan, decided, tail = checks.mirror_of(on, mirror)
     require_exclusive_topics(plan, "be failed over")
     state = on.state(CUT.below(mirror))
     # Nothing is decided: everything anew, whatever a call that died has left. It left a stopped tail, a lease, a note
     # at most.
     if decided is None:
-        decided, held = _decide(on, plan, before, force, log)
+        decided, held = _decide(on, plan, tail, before, force, log)
     else:
         held = None
         log.info("the failover of %s is decided; what it lacks is completed", decided.at)
@@ -165,10 +165,15 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
     return report
 
 
-def _decide(on: Side, plan: Plan, before: Direction | None, force: bool, log: Log) -> tuple[Direction, LeaseToken]:
-    """Return what is decided, and the lease that this call had when it decided."""
+def _decide(
+    on: Side, plan: Plan, judged: ActiveTail | None, before: Direction | None, force: bool, log: Log
+) -> tuple[Direction, LeaseToken]:
+    """Return what is decided, and the lease that this call had when it decided.
+
+    :param judged: the tail whose plan this is, as it stood before anybody listened for it.
+    """
     name = plan.mirror.name
-    # Up to half a minute of listening. What it saw is pinned below, because a tail may begin in the meantime.
+    # Up to half a minute of listening, in which another tail may begin.
     found = checks.check(on, name)
     if found.refusal is not None and not force:
         raise found.refusal
@@ -177,9 +182,16 @@ def _decide(on: Side, plan: Plan, before: Direction | None, force: bool, log: Lo
     require_no_cutover(values, name, force=force)
     # Read before the tail is asked to stop: one that was decided behind this refuses the promotion.
     looked_at = ACTIVE.at(values, name)
+    # What was heard, and refused nothing, was of the tail before: this one lives, and may see the source. By force it
+    # need not be heard: one that is started again and again would keep everybody from a failover.
+    tail = active_tail(values, name)
+    if tail is not None and tail != judged and not force:
+        raise TryAgain(
+            f"another tail of mirror {name!r} began while the one before was listened for. Nothing was changed: call it "
+            "again, and it listens for this one"
+        )
     for line in found.lines():
         log.info("%s", line)
-    _, _, tail = checks.mirror_of(on, name)
     if tail is not None and found.tail.status == RUNNING:
         # A courtesy: it ends in order, and gives the last it has. That it can't write is the lease's doing. Dies behind
         # it: a tail has stopped, and a person, or the next call, sees a mirror without one.

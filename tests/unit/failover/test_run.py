@@ -12,6 +12,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer.lease import HANDOVER_S
 from airflow_mirror.cutover.decision import Pin, fence_state, open_behind
 from airflow_mirror.cutover.failover import check, decision, run
+from airflow_mirror.cutover.failover.check import TailSeen
 from airflow_mirror.cutover.failover.record import STEPS, Cut, Record
 from airflow_mirror.errors import (
     CutoverRunning,
@@ -322,6 +323,33 @@ def test_a_tail_that_begins_right_before_the_decision_ends_it(world: World) -> N
     with pytest.raises(TryAgain, match="another tail of mirror 'm' began meanwhile"):
         world.fail_over()
     assert not world.outcome()["direction"] and world.outcome()["open"] == set()
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["behind another", "the first"])
+def test_a_tail_that_begins_while_its_forerunner_is_listened_for_is_judged_itself(
+    world: World, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    """Nobody had listened to it: it lives, and may see the source."""
+    later = replace(world.tail, job="later")
+
+    def begins(*_: Any) -> TailSeen:
+        world.ledger().decide(lambda _: {"active/m": later.value()})
+        return TailSeen.of(LOST, "far", None) if before else TailSeen()
+
+    if not before:
+        world.ledger().decide(lambda _: {"active/m": None})
+    world.effects.log.clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(check, "tail_of", begins)
+        with pytest.raises(TryAgain, match="another tail of mirror 'm' began while the one before was listened for"):
+            world.fail_over()
+    assert world.effects.log == ["decide"], "the tail's own; it is not stopped, and keeps its lease"
+    with pytest.raises(InputError, match="its tail runs on host 'far', and may see the source"):
+        world.fail_over()
+    later = replace(later, job="third")
+    with monkeypatch.context() as patched:
+        patched.setattr(check, "tail_of", begins)
+        assert world.fail_over(force=True).direction.by == "failover", "who forces takes it from whichever there is"
 
 
 def test_more_topics_than_a_decision_holds_are_opened(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
