@@ -12,6 +12,7 @@ from typing import Any
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.cutover.failover.losses import Losses, losses
+from airflow_mirror.cutover.failover.record import Beyond
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Sign, active_tail
@@ -84,18 +85,20 @@ class TailSeen:
 class Groups:
     """The consumer groups.
 
-    :param beyond: by group, positions beyond the target's last stable offset, which go back to it.
+    :param beyond: positions that go back, and where to.
+    :param moved: of what lay beyond when it was decided, what somebody has set since, as lines.
     :param active: those of them that have members, so that nobody can set their positions.
     :param known: the selected groups that are here, and those of the plan.
     :param positions: how many positions the selected groups have in the mirror's topics.
     :param without: groups that had positions on the source when the plan was made, and have none here.
     """
 
-    beyond: Mapping[str, Mapping[TopicPartition, tuple[GroupPosition, int]]]
+    beyond: Beyond
     active: tuple[str, ...]
     known: tuple[str, ...]
     positions: int
     without: tuple[str, ...]
+    moved: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,15 +314,27 @@ def copied_to(target: ClusterAdmin, plan: Plan) -> dict[TopicPartition, int]:
     return found
 
 
-def groups_of(target: ClusterAdmin, plan: Plan) -> Groups:
-    """Return where the selected groups stand on the target."""
+def groups_of(target: ClusterAdmin, plan: Plan, noted: Beyond | None = None) -> Groups:
+    """Return where the selected groups stand on the target.
+
+    :param noted: what lay beyond the last stable offsets when a failover was decided; None: what lies beyond them now.
+    """
     # Who joins a group behind this listing keeps its position: a broker refuses to set it, and the group is named.
     listed, found, stable = positions_of(target, plan)
-    beyond = {
-        group: {tp: (p, stable[tp]) for tp, p in sorted(its.items()) if p.offset > stable[tp]}
-        for group, its in sorted(found.items())
-    }
-    beyond = {group: its for group, its in beyond.items() if its}
+    if noted is None:
+        noted = {
+            group: {tp: (p, stable[tp]) for tp, p in its.items() if p.offset > stable[tp]} for group, its in found.items()
+        }
+    beyond: dict[str, dict[TopicPartition, tuple[GroupPosition, int]]] = {}
+    moved = []
+    for group, tp, (was, goal) in sorted((group, tp, one) for group, its in noted.items() for tp, one in its.items()):
+        now = found.get(group, {}).get(tp)
+        # Applications write beyond the goal by now. What stands where it stood would skip that; anything else is theirs.
+        if now == was:
+            beyond.setdefault(group, {})[tp] = now, goal
+        elif now is not None and now.offset != goal:
+            stood = f"stood at {was.offset}, beyond the copy's end, and was set to {now.offset} since"
+            moved.append(f"{group} at {tp}: {stood}; it stays, and may have skipped records from {goal} on")
     return Groups(
         beyond=beyond,
         # A broker refuses positions beneath members: they are named, and a person sets them once their consumers have
@@ -328,6 +343,7 @@ def groups_of(target: ClusterAdmin, plan: Plan) -> Groups:
         known=tuple(sorted({*listed, *plan.groups})),
         positions=sum(map(len, found.values())),
         without=tuple(group for group in plan.groups if not found.get(group)),
+        moved=tuple(moved),
     )
 
 

@@ -1,4 +1,4 @@
-"""What a failover keeps on the target: where the copy was cut, and which of its steps are done.
+"""What a failover keeps on the target: where the copy was cut, what lay beyond it, and which of its steps are done.
 
 The cut is written before anything is decided, under a name of its own that the decision has: whoever decides has written
 it whole. From then on applications may write, and nobody could find it again. It never changes after that.
@@ -12,11 +12,15 @@ from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import InputError
+from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger.records import CUT, DONE, EXPORTED, RETURNED
 from airflow_mirror.ledger.state import State
 
 STEPS = ("writing", "groups", "settings", "grants")  # of each failover; one that has noted all of them is complete
+
+# By group, positions beyond the target's last stable offset, each with that offset.
+Beyond = Mapping[str, Mapping[TopicPartition, tuple[GroupPosition, int]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,24 +29,35 @@ class Cut:
 
     :param at_ms: when that was read. :param lost: see :meth:`.losses.Losses.to_dict`.
     :param offsets: by source partition, the first source offset that the target lacks, where it is known.
+    :param beyond: positions that go back, as they stood then; None: whoever wrote it did not note them.
     """
 
     at_ms: int
     offsets: Mapping[TopicPartition, int]
     lost: Mapping[str, Any]
+    beyond: Beyond | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
         topics: dict[str, dict[int, int]] = {}
         for tp, offset in sorted(self.offsets.items()):
             topics.setdefault(tp.topic, {})[tp.partition] = offset
-        return {"at": self.at_ms, "cut": topics, "lost": self.lost}
+        rows = [
+            [group, *tp, position.offset, position.metadata, stable]
+            for group, its in (self.beyond or {}).items()
+            for tp, (position, stable) in its.items()
+        ]
+        return {"at": self.at_ms, "cut": topics, "lost": self.lost} | ({} if self.beyond is None else {"beyond": rows})
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Cut:
         """Return what :meth:`to_dict` made."""
         offsets = {TopicPartition(topic, int(p)): int(o) for topic, of in found["cut"].items() for p, o in of.items()}
-        return cls(at_ms=int(found["at"]), offsets=offsets, lost=found["lost"])
+        beyond: dict[str, dict[TopicPartition, tuple[GroupPosition, int]]] = {}
+        for group, topic, number, offset, metadata, stable in found.get("beyond", ()):
+            beyond.setdefault(group, {})[TopicPartition(topic, number)] = GroupPosition(offset, metadata), stable
+        noted = beyond if "beyond" in found else None
+        return cls(at_ms=int(found["at"]), offsets=offsets, lost=found["lost"], beyond=noted)
 
 
 class Record:

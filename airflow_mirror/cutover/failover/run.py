@@ -28,7 +28,7 @@ from airflow_mirror.copy.writer.lease import HANDOVER_S, LeaseToken
 from airflow_mirror.cutover.attempt import Log
 from airflow_mirror.cutover.failover import check as checks
 from airflow_mirror.cutover.failover.decision import promote, require_no_cutover
-from airflow_mirror.cutover.failover.record import Cut, Record
+from airflow_mirror.cutover.failover.record import Beyond, Cut, Record
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import LeaseLost, MirrorError, NoAuthorizer, TryAgain
 from airflow_mirror.jobs.runner.active import ActiveTail, active_tail, ask_to_stop
@@ -135,7 +135,8 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
     # Behind the decision alone: before it the cut of the one that wins could be removed by one that loses.
     record.forget_others(ours)
     # What was lost is read from the cut, not found anew: applications write by now.
-    report = FailoverReport(mirror=mirror, direction=decided, lost=dict(record.cut().lost), steps=record.done())
+    cut = record.cut()
+    report = FailoverReport(mirror=mirror, direction=decided, lost=dict(cut.lost), steps=record.done())
     # Another process may fence the source that returns at this moment: its note has a key of its own, and neither
     # waits.
     report.returned = record.returned()
@@ -145,12 +146,12 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
     # that.
     steps: dict[str, Callable[[Side, Plan], list[str]]] = {
         "writing": partial(_end_writing, held=held),
-        "groups": partial(_groups, permit=permit),
+        "groups": partial(_groups, beyond=cut.beyond, permit=permit),
         "settings": partial(_settings, permit=permit),
         "grants": partial(_grants, permit=permit),
     }
     if has_checkpoints(plan.mirror, ledger.values()):
-        steps["checkpoints"] = _checkpoints
+        steps["checkpoints"] = partial(_checkpoints, beyond=cut.beyond)
     for name, step in steps.items():
         # Done by a call before, as is noted; one that died between its step and the note does it again, and finds less
         # to do.
@@ -204,10 +205,13 @@ def _decide(
     # Read only once: with the decision applications may write, and nobody could tell any more where the copy ended.
     offsets = checks.copied_to(on.admin, plan)
     lost = checks.lost(on, plan, at_ms)
+    # So are positions beyond it: once applications have written there, they look like any other.
+    beyond = checks.groups_of(on.admin, plan).beyond
     attempt = uuid.uuid4().hex[:12]
     # Under a name that no other call has, and before the decision which names it. Dies in between: a note that nobody
     # reads.
-    Record(on.state(CUT.below(name)), name, attempt).write_cut(Cut(at_ms=at_ms, offsets=offsets, lost=lost.to_dict()))
+    cut = Cut(at_ms=at_ms, offsets=offsets, lost=lost.to_dict(), beyond=beyond)
+    Record(on.state(CUT.below(name)), name, attempt).write_cut(cut)
     try:
         # Whoever took it since waits seven seconds before it writes; so up to now the cut is whole.
         on.confirm_lease(held)
@@ -242,17 +246,17 @@ def _end_writing(on: Side, plan: Plan, *, held: LeaseToken | None) -> list[str]:
     return ["a job had taken the writer lease; it was taken from it"]
 
 
-def _groups(on: Side, plan: Plan, permit: Permit) -> list[str]:
-    """Set positions that lie beyond what can be read: consumers would jump by their auto.offset.reset."""
+def _groups(on: Side, plan: Plan, *, beyond: Beyond | None, permit: Permit) -> list[str]:
+    """Set positions that lay beyond the cut: consumers would jump by auto.offset.reset, or skip what is written there."""
     target = on.admin
-    found = checks.groups_of(target, plan)
+    found = checks.groups_of(target, plan, beyond)
     wanted = {
         group: {tp: replace(position, offset=stable) for tp, (position, stable) in its.items()}
         for group, its in found.beyond.items()
         if group not in found.active
     }
     lines = []
-    # Only positions beyond the log's end, to that end: whoever reads them afterwards has lost nothing by it. Done twice
+    # Only positions beyond the copy's end, to that end: whoever reads them afterwards has lost nothing by it. Done twice
     # it finds none.
     for group, commit in target.commit_groups(wanted, permit).items():
         # The step is not noted then, and the next call does it again; groups that were set are no more among those
@@ -263,14 +267,16 @@ def _groups(on: Side, plan: Plan, permit: Permit) -> list[str]:
             f"{group} at {tp}: {found.beyond[group][tp][0].offset} -> {wanted[group][tp].offset}" for tp in commit.done
         ]
         lines += [_left(group, found.beyond[group])] if commit.active else []
-    lines += [_left(group, found.beyond[group]) for group in found.active]
+    lines += [*(_left(group, found.beyond[group]) for group in found.active), *found.moved]
     return lines + [f"{group}: no position; its consumers start by auto.offset.reset" for group in found.without]
 
 
-def _checkpoints(on: Side, plan: Plan) -> list[str]:
+def _checkpoints(on: Side, plan: Plan, *, beyond: Beyond | None) -> list[str]:
     """Leave the last checkpoints where the groups stand. The groups are right without them, so that nothing waits."""
     try:
         _, positions, stable = checks.positions_of(on.admin, plan)
+        # Groups that were set back stand where the copy ended, and not where the log ends by now.
+        stable |= {tp: goal for its in (beyond or {}).values() for tp, (_, goal) in its.items()}
         noted = on.state(notes.prefix(plan.mirror.name)).read()
         found = leave_found(plan, on.admin, positions, stable, noted, int(on.clock.time() * 1000))
     except MirrorError as e:

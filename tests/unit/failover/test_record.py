@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.failover.record import Cut, Record
 from airflow_mirror.errors import InputError, LedgerNewer, TryAgain
+from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.kafka.permit import unfenced
 from tests.unit.ledger.memory import MemoryState
 
-CUT = Cut(at_ms=7, offsets={TopicPartition("a/b", 12): 5, TopicPartition("c", 0): 0}, lost={"at_least": 3})
+AB = TopicPartition("a/b", 12)
+CUT = Cut(
+    at_ms=7, offsets={AB: 5, TopicPartition("c", 0): 0}, lost={"at_least": 3},
+    beyond={"g/é": {AB: (GroupPosition(9, "note"), 5)}},
+)  # fmt: skip
 
 
-def test_a_cut_of_any_size_reads_back_the_same(small_records: Callable[[int], None]) -> None:
+@pytest.mark.parametrize(
+    "cut", [CUT, replace(CUT, beyond={}), replace(CUT, beyond=None)], ids=["some", "none", "not noted"]
+)
+def test_a_cut_of_any_size_reads_back_the_same(small_records: Callable[[int], None], cut: Cut) -> None:
     for size in (1_000_000, 20):
         small_records(size)
         state = MemoryState()
         record = Record(state, "m", "x")
         assert record.done() == {}
-        record.write_cut(CUT)
+        record.write_cut(cut)
         record.write_done({"groups": {"count": 0, "lines": []}})
-        assert (record.cut(), list(record.done())) == (CUT, ["groups"])
+        assert (record.cut(), list(record.done())) == (cut, ["groups"])
 
 
 def test_a_cut_that_was_deleted_is_not_taken_for_none() -> None:
