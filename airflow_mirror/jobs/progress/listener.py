@@ -40,7 +40,7 @@ class Limits(NamedTuple):
     silent_s: float = 60.0
 
 
-NO_MORE = Limits()
+LIMITS = Limits()
 
 
 class Hosts(NamedTuple):
@@ -77,7 +77,7 @@ class Listener:
     """
 
     def __init__(
-        self, table: Table, hosts: Hosts = LOOPBACK, limits: Limits = NO_MORE, identity: Identity | None = None
+        self, table: Table, hosts: Hosts = LOOPBACK, limits: Limits = LIMITS, identity: Identity | None = None
     ) -> None:
         self._table, self._limits = table, limits
         family = socket.getaddrinfo(hosts.bind, 0, type=socket.SOCK_STREAM)[0][0]
