@@ -76,7 +76,7 @@ PARTS = (
         "",
         9,
         "real brokers, real Spark: one path through each feature",
-        _BY_FILE,
+        ("-n", "3", "--dist", "loadfile"),  # they wait more than the others
     ),
     Part("e2e", ("tests/e2e",), "", 4, "one real Airflow with the whole migration"),
     Part(
