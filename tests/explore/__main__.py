@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 import multiprocessing
 import random
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from tests.explore import deviations, search
 from tests.explore.deviations import Told
@@ -21,6 +23,7 @@ from tests.explore.strays import strays
 _CHUNK = 20  # schedules of a job of a worker
 _table: Mapping[str, Scenario] = SCENARIOS  # as workers see it: they are forked
 
+T = TypeVar("T")
 Story = tuple[Told, ...]
 
 
@@ -73,6 +76,7 @@ def explore(
         pairs_until = began + seconds / 2 if at_random else until
         outcome = search.base(table[name])
         found = Sum(name, outcome.scheduler.number, findings=list(search.findings(outcome)))
+        reached = {*outcome.reached}
         stories = list(search.children(outcome)) if depth and not outcome.broken else []
         random.Random(seed).shuffle(stories)
         with multiprocessing.get_context("fork").Pool(workers, logging.disable, (logging.CRITICAL,)) as pool:
@@ -81,10 +85,12 @@ def explore(
             ]
             for tried in pool.imap_unordered(_single, jobs):
                 found.findings += tried.findings
+                reached |= tried.reached
                 found.single = found.single[0] + tried.count, len(stories)
             if depth > 1:
                 for tried, possible in pool.imap_unordered(_pairs, [(name, story, pairs_until) for story in stories]):
                     found.findings += tried.findings
+                    reached |= tried.reached
                     found.pairs = found.pairs[0] + tried.count, found.pairs[1] + max(possible, 0)
                     found.roots = found.roots[0] + (tried.count == possible), len(stories)
             seeds = range(seed * 1_000_000, seed * 1_000_000 + at_random)
@@ -92,40 +98,35 @@ def explore(
                 _random, [(name, seeds[i : i + _CHUNK], until) for i in range(0, at_random, _CHUNK)]
             ):
                 found.findings += tried.findings
+                reached |= tried.reached
                 found.at_random += tried.count
+        if depth and not outcome.broken:
+            found.findings += search.unreached(table[name], reached)
         found.seconds = time.monotonic() - began
         yield found
 
 
 def _single(job: tuple[str, list[Story]]) -> Tried:
     name, stories = job
-    found = [one for story in stories for one in search.findings(search.try_story(_table[name], story))]
-    return Tried(len(stories), tuple(found))
+    return search.tried(search.try_story(_table[name], story) for story in stories)
 
 
 def _pairs(job: tuple[str, Story, float]) -> tuple[Tried, int]:
     """Try the pairs that begin with an event; return also how many there are, -1: there was no time to count."""
     name, story, until = job
     if time.monotonic() > until:
-        return Tried(0, ()), -1
-    stories, count, found = search.below(_table[name], story), 0, list[Finding]()
-    for pair in stories:
-        if time.monotonic() > until:
-            break
-        count += 1
-        found += search.findings(search.try_story(_table[name], pair))
-    return Tried(count, tuple(found)), len(stories)
+        return search.tried(()), -1
+    stories = search.below(_table[name], story)
+    return search.tried(search.try_story(_table[name], pair) for pair in _until(until, stories)), len(stories)
 
 
 def _random(job: tuple[str, range, float]) -> Tried:
     name, seeds, until = job
-    found, count = list[Finding](), 0
-    for seed in seeds:
-        if time.monotonic() > until:
-            break
-        count += 1
-        found += search.findings(search.at_random(_table[name], seed))
-    return Tried(count, tuple(found))
+    return search.tried(search.at_random(_table[name], seed) for seed in _until(until, seeds))
+
+
+def _until(until: float, these: Iterable[T]) -> Iterator[T]:
+    return itertools.takewhile(lambda _: time.monotonic() <= until, these)
 
 
 def show(scenario: Scenario, text: str, *, events: bool = False) -> int:

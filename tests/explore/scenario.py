@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,8 @@ class Scenario:
     :param freezes: how long an actor may stand still, in seconds: shorter and longer than each time limit.
     :param cuts: roles of clusters that a frozen actor may not reach any more afterwards.
     :param accepts: what is not tried, because what comes of it is known and accepted: by deviation and operation.
+    :param reaches: by actor how the effect begins for which it is there: one of the schedules has it. An actor that is
+        always refused before shows nothing, and breaks nothing.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Scenario:
     freezes: Sequence[float] = (30.0, REST)
     cuts: Sequence[str] = ()
     accepts: Callable[[Deviation, Asked], bool] = lambda *_: False
+    reaches: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -50,12 +53,14 @@ class Outcome:
     """What came of a schedule.
 
     :ivar broken: sentences of invariants, each with what was wrong, in the order in which it was seen.
+    :ivar reached: the actors that had the effect for which they are there.
     """
 
     scenario: Scenario
     scheduler: Scheduler
     world: Any
     broken: dict[str, str] = field(default_factory=dict)
+    reached: set[str] = field(default_factory=set)
 
     @property
     def text(self) -> str:
@@ -100,7 +105,9 @@ def run(
     outcome = Outcome(scenario, scheduler, scenario.build(scheduler))
     always = [one for one in scenario.invariants if not one.at_end]
 
-    def look(actor: str, _: str) -> None:
+    def look(actor: str, what: str) -> None:
+        if (its := scenario.reaches.get(actor)) is not None and what.startswith(its):
+            outcome.reached.add(actor)
         for invariant in always:
             outcome._look(invariant, actor)
 

@@ -9,7 +9,7 @@ the ledger, an ACL, a group, a lease), or belongs to the same actor: the rest is
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tests.explore.deviations import Deviation, Told, freeze, hang, kill, late, lost, stop, switch, written
@@ -41,11 +41,12 @@ class Finding(NamedTuple):
 class Tried(NamedTuple):
     """What came of some schedules.
 
-    :ivar count: how many.
+    :ivar count: how many. :ivar reached: the actors that had the effect for which they are there.
     """
 
     count: int
     findings: tuple[Finding, ...]
+    reached: frozenset[str]
 
 
 def deviations(scenario: Scenario, scheduler: Scheduler, step: Step) -> Iterator[Deviation]:
@@ -116,6 +117,23 @@ def findings(outcome: Outcome) -> tuple[Finding, ...]:
     """Return what a schedule broke."""
     events = tuple(outcome.scheduler.happened)
     return tuple(Finding(outcome.scenario.name, *broken, events) for broken in outcome.broken.items())
+
+
+def tried(outcomes: Iterable[Outcome]) -> Tried:
+    """Return what came of schedules."""
+    count, found, reached = 0, list[Finding](), set[str]()
+    for one in outcomes:
+        count, found = count + 1, [*found, *findings(one)]
+        reached |= one.reached
+    return Tried(count, tuple(found), frozenset(reached))
+
+
+def unreached(scenario: Scenario, reached: Iterable[str]) -> list[Finding]:
+    """Return a finding for each actor that had its effect in no schedule: with it the scenario shows nothing."""
+    return [
+        Finding(scenario.name, "each actor comes to what it is there for", f"{actor} never did `{what}`", ())
+        for actor, what in sorted(scenario.reaches.items()) if actor not in reached
+    ]  # fmt: skip
 
 
 def below(scenario: Scenario, events: tuple[Told, ...]) -> list[tuple[Told, ...]]:

@@ -26,7 +26,7 @@ from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger import records
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.plan import ownership
+from airflow_mirror.plan import ledger_store, ownership
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction, turn
 from tests.builders import plan_of, rule, topic_plan
 from tests.explore import gate
@@ -74,8 +74,6 @@ _SOURCE, _TARGET = _cluster("source"), _cluster("target")
 PLAN = _plan(MIRROR, _SOURCE, _TARGET)
 REVERSE = _plan(reverse_of(MIRROR), _TARGET, _SOURCE)
 OTHER = _plan(Mirror(name="other", source="elsewhere", target="dst", topics=[*TOPICS]), _SOURCE, _TARGET)
-_KEPT = {plan.mirror.name: (plan.hash, records.PLAN.pieces(plan.to_json(), plan.mirror.name, plan.hash))
-         for plan in (PLAN, REVERSE, OTHER)}  # fmt: skip
 
 
 @dataclass
@@ -142,9 +140,7 @@ class World:
         if with_groups:
             self.source.commit(GROUP, {tp: GroupPosition(READ) for tp in TPS})
         self.keep(PLAN, self.target)
-        ledger = MemoryLedger(self.target)
-        ownership.claim(ledger, PLAN, MemoryAdmin(self.target))  # type: ignore[arg-type]
-        ledger.decide(lambda _: {f"plan/{MIRROR.name}": {"v": 1, "hash": PLAN.hash}})
+        ownership.claim(MemoryLedger(self.target), PLAN, MemoryAdmin(self.target))  # type: ignore[arg-type]
         lease.take(MemoryAdmin(self.target).wire, MIRROR.name)  # type: ignore[arg-type]
         self._was: tuple[Any, ...] = (None, {}, {})
         self._forget()
@@ -215,9 +211,10 @@ class World:
 
     # --- states to begin with -----------------------------------------------------------------------------------------
 
-    def keep(self, plan: Plan, cluster: MemoryCluster) -> None:
-        """Keep a plan in a cluster's ledger."""
-        cluster.state.update(_KEPT[plan.mirror.name][1])
+    def keep(self, plan: Plan, cluster: MemoryCluster, *, as_last: bool = True) -> None:
+        """Keep a plan in a cluster's ledger, as who plans a mirror does."""
+        state = MemoryState(cluster, records.PLAN.below(plan.mirror.name))
+        ledger_store.keep(plan, state, MemoryLedger(cluster), as_last=as_last)
 
     def cut_over(self, run: str = "r1") -> None:
         """Begin behind a finished cutover that has kept its fence."""
@@ -272,9 +269,8 @@ class World:
         )  # fmt: skip
         MemoryLedger(self.target).decide(lambda _: turn(MIRROR.name, one))
         self.keep(REVERSE, self.source)
-        self.keep(PLAN, self.source)
+        self.keep(PLAN, self.source, as_last=False)
         there = MemoryLedger(self.source)
-        there.decide(lambda _: {f"plan/{REVERSE.mirror.name}": {"v": 1, "hash": REVERSE.hash}})
         ownership.adopt(there, REVERSE, MemoryAdmin(self.source))  # type: ignore[arg-type]
         lease.take(MemoryAdmin(self.source).wire, REVERSE.mirror.name)  # type: ignore[arg-type]
         self._forget()

@@ -38,6 +38,14 @@ def test_owner_that_is_killed_in_between_and_one_that_thaws_are_found() -> None:
     assert not any(one[0] == ALONE.sentence and one[1][0][3] == freeze(30) for one in by_story), "B waits a minute"
 
 
+def test_actor_that_never_comes_to_what_it_is_there_for_is_found() -> None:
+    late, never = explore(["late", "never"], TOYS)
+    assert late.findings == [], "when the first one is killed it does"
+    assert [str(one).splitlines()[0] for one in never.findings] == [
+        "each actor comes to what it is there for: B never did `set m to `"
+    ]
+
+
 def test_sound_one_passes_completely_its_pairs_and_at_random() -> None:
     (found,) = explore(["sound"], TOYS, depth=2, at_random=200)
     assert found.findings == [] and found.at_random == 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tests.explore.deviations import REST
@@ -98,6 +99,19 @@ def lock_with_time_limit(s: Scheduler) -> Toy:
     return toy
 
 
+def late_comer(s: Scheduler, wanted: int = 0) -> Toy:
+    """One counts; who comes last does so unless that one has."""
+    toy = Toy(s, n=0, m=0)
+
+    def late() -> None:
+        if toy.get("n") == wanted:
+            toy.set("m", 1)
+
+    s.add(Actor("A", lambda: toy.set("n", 1)))
+    s.add(Actor("B", late, last=True))
+    return toy
+
+
 def _lost(toy: Toy) -> str:
     return "" if toy.values["n"] >= len(toy.told) else f"{len(toy.told)} were told, the counter is {toy.values['n']}"
 
@@ -112,6 +126,7 @@ def _free(toy: Toy) -> str:
 
 
 COUNTED = Invariant("who was told that it counted is counted", _lost, at_end=True)
+BOTH = {"A": "set n to ", "B": "set m to "}
 ALONE = Invariant("nobody works between two works of another one", _mixed)
 FREE = Invariant("the lock is free at the end", _free, at_end=True)
 
@@ -120,6 +135,8 @@ TOYS = {
     for one in (
         Scenario("broken", broken_counter, (COUNTED,)),
         Scenario("sound", sound_counter, (COUNTED,)),
+        Scenario("late", late_comer, (COUNTED,), reaches=BOTH),
+        Scenario("never", partial(late_comer, wanted=2), (COUNTED,), reaches=BOTH),
         Scenario("lock", lock_with_time_limit, (ALONE, FREE), freezes=(30.0, 90.0, REST)),
     )
 }
