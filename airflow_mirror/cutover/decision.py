@@ -237,7 +237,7 @@ def open_behind(
 def go_on_opening(
     life: Decisions, mirror: str, there: FenceState, owner: str, process: Mapping[str, Any]
 ) -> FenceState:  # fmt: skip
-    """Decide who opens the target in place of a process that ended in between; return what is decided then.
+    """Decide who goes on behind an opening in place of a process that ended in between; return what is decided then.
 
     :param there: what it left. :raises CutoverTakenOver: somebody else was faster.
     """

@@ -231,9 +231,9 @@ class AclFence:
         # either (`Intent.is_shut`).
         self._source.delete_acls(sorted(gone), permit)
 
-    def forget(self, name: str) -> None:
-        """Remove an attempt's name, which is nobody else's."""
-        self._source.delete_acls([_named(name, _OPENING), _named(name, _FENCED)], unfenced)
+    def forget(self, name: str, permit: Permit) -> None:
+        """Remove an attempt's name, which is nobody else's: but several processes may go on with one attempt."""
+        self._source.delete_acls([_named(name, _OPENING), _named(name, _FENCED)], permit)
 
     # --- names at the source ---
 

@@ -272,10 +272,10 @@ class Raised:
             self.fence.lift(self.intent, self.name, nobodys)
         except CutoverTakenOver:
             # The name bears the attempt's id, so it is never anybody else's; but while this attempt's fence is decided
-            # about, its lifter takes the name away last.
+            # about, its lifter takes the name away last. Once it is not it never is again: nothing is left to ask.
             state = decision.fence_state(ledger.values(), self.mirror)
             if acl is not None and (state is None or state.is_over or state.id != self.state.id):
-                acl.forget(self.name)
+                acl.forget(self.name, unfenced)
             raise
 
     @contextmanager

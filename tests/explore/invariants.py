@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.cutover.decision import CLOSED, CLOSING, LIFTED, LIFTING, OPENED, UP, fence_state
 from airflow_mirror.cutover.failover.run import FailoverReport
+from airflow_mirror.cutover.fence import name_of
 from airflow_mirror.cutover.guard import GRACE_S
+from airflow_mirror.cutover.intent import ACL, Intent
 from airflow_mirror.cutover.raised import LIFT_PATIENCE_S
 from airflow_mirror.cutover.report import BACKED_OUT, DONE, CutoverReport
 from airflow_mirror.ledger.records import PLAN
@@ -169,6 +171,15 @@ def _plan_lost(w: World) -> str:
     return f"plan {last[:12]} is the last one, and is not there"
 
 
+def _unnamed(w: World) -> str:
+    """Without its name whoever lifts it takes its rules for those of other mirrors' fences, and leaves them."""
+    one = w.fence
+    if w.fenced_by != ACL or one is None or one.phase not in (UP, OPENED) or Intent.of(one.intent, TOPICS).pending:
+        return ""
+    name = name_of(MIRROR.name, one.run, one.id)
+    return f"{name} is not among {w.names}, and DENY WRITE is on {w.denied}" if w.denied and name not in w.names else ""
+
+
 def _rival_leaks(w: World) -> str:
     now = fence_state(w.target.decided, OTHER.mirror.name)
     holds = [run.me for run in w.rivals if now is not None and (now.id, now.phase) == (run.me, UP)]
@@ -189,6 +200,7 @@ ALL = (
     Invariant("who is told that it is done finds it done", _told, at_end=True),
     Invariant("no report says something else than is decided", _backed_out, at_end=True),
     Invariant("a fence that another mirror has raised on the same topics stays as it is", _rival_leaks),
+    Invariant("a fence that keeps writers out is named at the source", _unnamed),
     Invariant("what is decided to be the last plan is there", _plan_lost, at_end=True),
     Invariant("a cutover and a failover are not both told that they are done", _both_told, at_end=True),
 )  # fmt: skip

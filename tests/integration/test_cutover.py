@@ -677,7 +677,7 @@ def test_topic_that_another_mirror_has_fenced_is_refused_and_not_adopted(world: 
             cut_over(world)
         assert world.acls() == before and not (world.run_dir / "report.json").exists()
     finally:
-        fence.forget(name)
+        fence.forget(name, unfenced)
 
 
 def test_console_lifts_the_fence_of_a_killed_cutover_and_keeps_a_finished_ones(

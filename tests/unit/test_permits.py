@@ -91,8 +91,8 @@ CONFLUENTS = {
 UNFENCED = {
     ("copy/offsets/derive.py", "writers"): "only reads: the check is for what is sent",
     ("cutover/fence.py", "_prove_right"): "deletes what nobody has: it asks for the right alone",
-    ("cutover/fence.py", "forget"): "an attempt's own name, which no other attempt bears",
     ("cutover/raised.py", "alone"): "a fence by a callable has no name at the source: who has the callable lifts it",
+    ("cutover/raised.py", "take_back"): "the name of an attempt that is over, which is never raised again",
     ("extras/drill/clean_up.py", "_delete_topic"): "the drill's own topic, by its prefix and id",
     ("extras/drill/failback.py", "create_again"): "the drill's own topic",
     ("extras/drill/failback.py", "fail_back"): "the drill's own group",

@@ -23,13 +23,22 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.attempt import Attempt, Log
-from airflow_mirror.cutover.decision import OPENED, FenceState, change_intent, fence_state, permit, stand_behind_open
+from airflow_mirror.cutover.decision import (
+    OPENED,
+    FenceState,
+    change_intent,
+    fence_state,
+    go_on_opening,
+    permit,
+    stand_behind_open,
+)
 from airflow_mirror.cutover.failover.after import beyond, counted, require_source
 from airflow_mirror.cutover.failover.check import failed_over
 from airflow_mirror.cutover.failover.record import Cut, Record
@@ -235,6 +244,11 @@ def _decided(on: Platform, plan: Plan, failed_over: Direction, fence: Fence) -> 
     if not raised.intent.pending or raised.state.phase != OPENED:
         return raised  # somebody was faster; what was described may be rules of another process that stands by
     try:
+        if raised.state.owner != me:
+            # Begun by a call before, which may only be slow: it would raise rules by its own look for others, while this
+            # one has taken back the name by which those step back. With its owner gone from the record its permits
+            # refuse.
+            raised.state = go_on_opening(life, name, raised.state, me, {})
         # Dies behind it: a name. The next try names it again, which does nothing, and looks for others anew.
         raised.claim(others, permit(life, name, raised.state))
         # Before the first rule: whoever lifts it from here on finds all of them in what is decided.
@@ -244,8 +258,10 @@ def _decided(on: Platform, plan: Plan, failed_over: Direction, fence: Fence) -> 
     except FencedByAnother:
         if isinstance(fence, AclFence):
             # The name is what the other one may step back for; while this one waits it needs none. Dies before it: the
-            # name stands until a later try raises this fence.
-            fence.forget(raised.name)
+            # name stands until a later try raises this fence. Frozen before its bytes: by then another process may have
+            # raised it, or goes on with that name, and is who takes it back.
+            with suppress(CutoverTakenOver):
+                fence.forget(raised.name, permit(life, name, raised.state))
         raise
     return raised
 

@@ -829,7 +829,7 @@ def test_source_says_whose_fence_it_is_while_the_ledger_is_away(tmp_path: Path, 
     AclFence(source).announce(other, unfenced)  # type: ignore[arg-type]
     with pytest.raises(MayBeOpen, match="another attempt"):
         lifts(tmp_path, source=source, ledger=Away(), run=run.kept.run)
-    AclFence(source).forget(other)  # type: ignore[arg-type]
+    AclFence(source).forget(other, unfenced)  # type: ignore[arg-type]
     assert lifts(tmp_path, source=source, ledger=Away(), run=run.kept.run) and not source.acls
 
 

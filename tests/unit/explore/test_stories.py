@@ -286,3 +286,31 @@ def test_follower_that_wakes_when_another_job_has_the_lease_writes_no_note_over_
     outcome = sound(story("followed", ("F", "target: write state groups/flow/readers", 1, freeze())))
     assert end_of(outcome, "F") == "LeaseLost"
     assert not [key for key in outcome.world.target.state if key.startswith("groups/")]
+
+
+FORGOTTEN = "source: delete " + "; ".join(
+    f"DENY {what} for User:airflow-mirror-fence on group airflow-mirror.fence.flow:failover-f:X-1"
+    for what in ("DESCRIBE", "READ")
+)
+RIVAL_UP = "target: decide fence/other up (o.1)"
+
+
+def test_name_of_a_fence_that_another_process_has_raised_meanwhile_is_not_taken_back() -> None:
+    """It had stepped back for another mirror, and slept: without its name, lifting that fence deleted no rule."""
+    outcome = sound(story("rivals_returned", ("R", RIVAL_UP, 2, switch("X")), ("X", FORGOTTEN, 1, freeze())))
+    assert decided(outcome) == ("opened", "failover-f", "X-1") and end_of(outcome, "R") == "CutoverCancelled"
+    assert outcome.world.names == ["airflow-mirror.fence.flow:failover-f:X-1"]
+
+
+def test_fence_whose_name_was_taken_back_is_not_raised_by_who_had_named_it() -> None:
+    """Another mirror had looked when no name was there: its fence and this one stood, and its lifting opened both."""
+    outcome = sound(
+        story(
+            "rivals_returned",
+            ("R", RIVAL_UP, 1, switch("X")),
+            ("X", "target: decide fence/flow opened (failover-f.1)", 2, freeze(8)),
+            ("R", "source: describe ACLs GROUP User:airflow-mirror-fence", 3, switch("Y")),
+        )
+    )
+    assert any("Y: " + FORGOTTEN in line for line in outcome.scheduler.lines), outcome.text
+    assert end_of(outcome, "R") == "CutoverCancelled" and outcome.world.denied == [*TOPICS]
