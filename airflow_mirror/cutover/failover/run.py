@@ -151,7 +151,7 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
         "grants": partial(_grants, permit=permit),
     }
     if has_checkpoints(plan.mirror, ledger.values()):
-        steps["checkpoints"] = partial(_checkpoints, beyond=cut.beyond)
+        steps["checkpoints"] = partial(_checkpoints, beyond=cut.beyond, permit=permit)
     for name, step in steps.items():
         # Done by a call before, as is noted; one that died between its step and the note does it again, and finds less
         # to do.
@@ -271,15 +271,16 @@ def _groups(on: Side, plan: Plan, *, beyond: Beyond | None, permit: Permit) -> l
     return lines + [f"{group}: no position; its consumers start by auto.offset.reset" for group in found.without]
 
 
-def _checkpoints(on: Side, plan: Plan, *, beyond: Beyond | None) -> list[str]:
+def _checkpoints(on: Side, plan: Plan, *, beyond: Beyond | None, permit: Permit) -> list[str]:
     """Leave the last checkpoints where the groups stand. The groups are right without them, so that nothing waits."""
     try:
         _, positions, stable = checks.positions_of(on.admin, plan)
         # Groups that were set back stand where the copy ended, and not where the log ends by now.
         stable |= {tp: goal for its in (beyond or {}).values() for tp, (_, goal) in its.items()}
         noted = on.state(notes.prefix(plan.mirror.name)).read()
-        found = leave_found(plan, on.admin, positions, stable, noted, int(on.clock.time() * 1000))
+        found = leave_found(plan, on.admin, positions, stable, noted, int(on.clock.time() * 1000), permit)
     except MirrorError as e:
+        permit()  # refused by it, this step is not this call's any more, and is not noted as done
         # Noted as done all the same: nobody waits for it, and no later call tries it again, when applications have read
         # on.
         return [f"not all of the last ones are written; Java clients that go by them read again: {e}"]

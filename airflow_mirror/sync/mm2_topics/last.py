@@ -49,7 +49,7 @@ def leave(
 
 def leave_found(
     plan: Plan, target: ClusterAdmin, positions: Positions, stable: Mapping[TopicPartition, int],
-    noted: Mapping[str, bytes], at_ms: int,
+    noted: Mapping[str, bytes], at_ms: int, check: Check,
 ) -> list[Checkpoint]:  # fmt: skip
     """Write where the groups stand on the target, with the source gone; return what was written.
 
@@ -58,6 +58,7 @@ def leave_found(
 
     :param positions: on the target. :param stable: the last stable offsets of their partitions.
     :param noted: the mirror's notes about groups (:mod:`..following.notes`).
+    :param at_ms, check: as for :func:`leave`, and its errors.
     """
     (topic,) = plan.mirror.trace_topics_of("checkpoints")
     stored = TraceLog(target, topic).read()
@@ -78,5 +79,5 @@ def leave_found(
                 one = one._replace(upstream=before.upstream)
             if before is None or one.downstream > before.downstream or before.downstream > stable[tp]:
                 found.append(one)
-    leave(target, plan.mirror, found, at_ms)
+    leave(target, plan.mirror, found, at_ms, check)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -245,17 +246,18 @@ def test_who_goes_on_with_a_call_that_died_in_its_wait_waits_for_all_of_it(
     assert world.outcome()["at"]["g"][A0].offset == 50
 
 
+def anew(values: Any) -> Any:
+    """Turn the direction, as a way back does."""
+    decided = direction(values, "m")
+    assert decided is not None
+    return turn("m", replace(decided, generation=decided.generation + 1, by="cutover"))
+
+
 def test_failover_that_thaws_behind_another_direction_changes_nothing_more(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was frozen behind its decision; the way back was armed since, or taken."""
     monkeypatch.setattr(run, "_end_writing", lambda on, _, **__: [] if on.ledger.decide(anew) else [])
-
-    def anew(values: Any) -> Any:
-        decided = direction(values, "m")
-        assert decided is not None
-        return turn("m", replace(decided, generation=decided.generation + 1, by="cutover"))
-
     with pytest.raises(TryAgain, match="another direction of mirror 'm' was decided meanwhile"):
         world.fail_over()
     assert not [what for what in world.effects.log if what.startswith(("alter", "grant", "commit", "set"))]
@@ -458,7 +460,8 @@ class Checkpoints:
     def read(self) -> dict[bytes, bytes]:
         return dict(self.rows)
 
-    def write(self, rows: list[tuple[bytes, bytes]], _at_ms: int, _check: object) -> None:
+    def write(self, rows: list[tuple[bytes, bytes]], _at_ms: int, check: Callable[[], object]) -> None:
+        check()
         if self.refused:
             raise TryAgain("no leader")
         if rows:
@@ -496,6 +499,25 @@ def test_checkpoints_that_can_not_be_written_undo_no_failover(world: World, monk
     (line,) = world.fail_over().steps["checkpoints"]["lines"]
     assert line.startswith("not all of the last ones are written") and "no leader" in line
     assert world.outcome()["open"] == {"a", "b"}
+
+
+def test_checkpoints_are_not_left_by_who_thaws_behind_another_direction(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another tail's stand there by then, and Java clients go by the newest."""
+    checkpoints = Checkpoints(world, monkeypatch)
+    world.target.at = {"g": {B0: GroupPosition(30)}}
+    world.state.write({notes.key("m", "g"): notes.dump(Note(1, {B0: ((30, ""),)}))})
+    monkeypatch.setattr(run, "recently", lambda ours, _clock: ours)  # it was frozen for longer than that
+
+    def frozen() -> dict[bytes, bytes]:
+        world.ledger().decide(anew)
+        return {}
+
+    monkeypatch.setattr(checkpoints, "read", frozen)
+    with pytest.raises(TryAgain, match="another direction of mirror 'm' was decided meanwhile"):
+        world.fail_over()
+    assert checkpoints.rows == []
 
 
 @pytest.mark.parametrize("strangers", [[], ["b2"]], ids=["alone", "beside others"])

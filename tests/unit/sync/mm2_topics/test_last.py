@@ -57,7 +57,7 @@ def found(plan: Plan, at: dict[TopicPartition, GroupPosition], ours: dict[TopicP
     """What is left where a group stands on the target at positions, of which some marks are the mirror's."""
     noted = {notes.key("m", "g"): notes.dump(notes.Note(NOW, ours))}
     nobody: Any = None
-    return last.leave_found(plan, nobody, {"g": at}, STABLE, noted, NOW)
+    return last.leave_found(plan, nobody, {"g": at}, STABLE, noted, NOW, lambda: None)
 
 
 def test_the_ledger_knows_whether_there_are_checkpoints(mirror: Mirror) -> None:
