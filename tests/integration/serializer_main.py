@@ -3,8 +3,9 @@
     python serializer_main.py write|read < REQUEST
 
 A request is one JSON object: ``client`` (librdkafka's settings), ``registry`` (an address), ``topic``, ``kind`` (avro,
-json or protobuf); to write ``names``, to read ``group`` and ``count``. What was read comes as JSON on stdout, and is
-committed. Nothing of the package is imported here. Ids in headers are GUIDs, which Apicurio 3.0.9 doesn't give.
+json or protobuf); to write ``names`` and ``in_headers`` (ids are GUIDs in a header then, which Apicurio 3.0.9 doesn't
+give), to read ``group`` and ``count``. What was read comes as JSON on stdout, and is committed. Nothing of the package is
+imported here.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import time
 from typing import Any
 
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
@@ -40,13 +41,14 @@ def _user() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("User"))
 
 
-def _serializer(kind: str, registry: SchemaRegistryClient) -> Any:
+def _serializer(kind: str, registry: SchemaRegistryClient, in_headers: bool) -> Any:
+    conf = {"schema.id.serializer": header_schema_id_serializer} if in_headers else {}
     if kind == "avro":
-        return AvroSerializer(registry, AVRO, lambda name, _: {"name": name})
+        return AvroSerializer(registry, AVRO, lambda name, _: {"name": name}, conf)
     if kind == "json":
-        return JSONSerializer(JSON, registry, lambda name, _: {"name": name})
+        return JSONSerializer(JSON, registry, lambda name, _: {"name": name}, conf)
     user = _user()
-    protobuf = ProtobufSerializer(user, registry, {"use.deprecated.format": False})
+    protobuf = ProtobufSerializer(user, registry, {"use.deprecated.format": False, **conf})
     return lambda name, context: protobuf(user(name=name), context)
 
 
@@ -60,14 +62,15 @@ def _deserializer(kind: str, registry: SchemaRegistryClient) -> Any:
 
 
 def _write(asked: dict[str, Any], registry: SchemaRegistryClient) -> None:
-    serializer = _serializer(asked["kind"], registry)
+    serializer = _serializer(asked["kind"], registry, asked["in_headers"])
     producer = Producer(asked["client"])
     if transactional := asked["client"].get("transactional.id"):
         producer.init_transactions(_PATIENCE_S)
         producer.begin_transaction()
     for name in asked["names"]:
-        value = serializer(name, SerializationContext(asked["topic"], MessageField.VALUE))
-        producer.produce(asked["topic"], value, name.encode())
+        headers = list[tuple[str, bytes]]()
+        value = serializer(name, SerializationContext(asked["topic"], MessageField.VALUE, headers))
+        producer.produce(asked["topic"], value, name.encode(), headers=headers)
     if transactional:
         producer.commit_transaction(_PATIENCE_S)
     if left := producer.flush(_PATIENCE_S):
@@ -83,7 +86,7 @@ def _read(asked: dict[str, Any], registry: SchemaRegistryClient) -> list[str]:
     while len(names) < asked["count"]:
         message = consumer.poll(1)
         if message is not None and message.error() is None:
-            context = SerializationContext(asked["topic"], MessageField.VALUE)
+            context = SerializationContext(asked["topic"], MessageField.VALUE, message.headers())
             names.append(deserializer(message.value(), context))
         elif time.monotonic() > deadline:
             raise SystemExit(

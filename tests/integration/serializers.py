@@ -13,13 +13,17 @@ _MAIN = Path(__file__).with_name("serializer_main.py")
 _PYTHON = Path(sys.prefix) / "serializers" / "bin" / "python"
 
 
-def write(client: dict[str, str], registry: str, topic: str, kind: str, names: Sequence[str]) -> None:
+def write(
+    client: dict[str, str], registry: str, topic: str, kind: str, names: Sequence[str], *, in_headers: bool = False
+) -> None:
     """Write a record for each name, which is its key too.
 
     :param client: librdkafka's settings; with a ``transactional.id`` in one transaction. :param registry: its address.
-    :param kind: ``avro``, ``json`` or ``protobuf``.
+    :param kind: ``avro``, ``json`` or ``protobuf``. :param in_headers: ids are GUIDs in a header of each record.
     """
-    _run("write", client=client, registry=registry, topic=topic, kind=kind, names=list(names))
+    _run(
+        "write", client=client, registry=registry, topic=topic, kind=kind, names=list(names), in_headers=in_headers
+    )  # fmt: skip
 
 
 def read(client: dict[str, str], registry: str, topic: str, kind: str, group: str, count: int) -> list[str]:

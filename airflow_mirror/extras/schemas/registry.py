@@ -132,9 +132,15 @@ class Registry:
         found = self._get(where)
         if found is None:
             return None
-        versions = self._get(f"{where}/versions") if isinstance(schema_id, int) else []
-        subjects = sorted((str(one["subject"]), int(one["version"])) for one in versions or [])
+        # A GUID is of a content, which has an id of its own in each context.
+        ids = [{"id": schema_id, "context": "."}] if isinstance(schema_id, int) else self._get(f"{where}/ids") or []
+        versions = (version for one in ids for version in self._versions(**one))
+        subjects = sorted((str(one["subject"]), int(one["version"])) for one in versions)
         return Registered(subjects=tuple(subjects), content=self._content(found, set()))
+
+    def _versions(self, id: int, context: str, **_: object) -> Any:
+        inside = "" if context == "." else f"?subject={quote(f':{context}:')}"
+        return self._get(f"/schemas/ids/{id}/versions{inside}") or []
 
     def _content(self, schema: Mapping[str, Any], above: set[tuple[str, int]]) -> Any:
         kind = schema.get("schemaType", "AVRO")

@@ -7,6 +7,7 @@ mode READONLY nothing changes but modes. Compatibility is not looked at.
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,11 @@ from tests import loopback
 NONE = (404, {"error_code": 40401, "message": "not found"})
 
 
+def guid_of(text: str) -> str:
+    """Return the GUID of a schema: of its content, so that it is the same in every registry."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, text))
+
+
 @dataclass
 class DrivenRegistry:
     """Schemas by id: type, text, references; ``subjects``: (subject, version) -> id.
@@ -26,7 +32,8 @@ class DrivenRegistry:
     :ivar settings: by subject or context, "" for all; ``modes`` likewise.
     :ivar asked: paths, with the Authorization header. :ivar wrote: what changed something.
     :ivar status: of every answer, which is ``page`` then; 0: as it is. :ivar refuses: a schema with this text.
-    :ivar ignores_ids: that are sent. :ivar has_modes: and contexts.
+    :ivar ignores_ids: that are sent. :ivar has_modes: and contexts. :ivar guids: of a schema, by its content; empty
+        unless ``gives_guids``, or somebody fills it.
     """
 
     schemas: dict[Any, dict[str, Any]] = field(default_factory=dict)
@@ -41,6 +48,7 @@ class DrivenRegistry:
     page: Any = field(default_factory=dict)
     ignores_ids: bool = False
     has_modes: bool = True
+    gives_guids: bool = False
     refuses: str = ""
     url: str = ""
 
@@ -51,6 +59,8 @@ class DrivenRegistry:
             "schema": text, **({} if kind == "AVRO" else {"schemaType": kind}), **more,
         }  # fmt: skip
         self.subjects[subject, version] = schema_id
+        if self.gives_guids:
+            self.guids[guid_of(text)] = schema_id
 
     @staticmethod
     def key(subject: str, schema_id: int) -> Any:
@@ -77,12 +87,20 @@ class DrivenRegistry:
         every = query.get("deleted") == "true"
         match [unquote(part) for part in path.strip("/").split("/")]:
             case ["schemas", "ids", one, *rest]:
-                found = self.schemas.get(int(one))
+                wanted = self.key(query.get("subject", ""), int(one))
+                found = self.schemas.get(wanted)
                 if found is not None and rest == ["versions"]:
-                    return 200, [{"subject": s, "version": v} for (s, v), its in self.subjects.items() if its == int(one)]
+                    its = [place for place, n in self.subjects.items() if self.key(place[0], n) == wanted]
+                    return 200, [{"subject": s, "version": v} for s, v in its]
                 return (200, found) if found is not None else (404, {"error_code": 40403, "message": "Schema not found"})
             case ["schemas", "guids", one]:
                 return self._answer(method, f"schemas/ids/{self.guids.get(one, -1)}", {}, {})
+            case ["schemas", "guids", one, "ids"]:
+                same = [
+                    key for key, its in self.schemas.items() if one in self.guids and its == self.schemas[self.guids[one]]
+                ]
+                every_one = [key if isinstance(key, tuple) else (".", key) for key in same]
+                return 200, [{"context": context, "id": n} for context, n in every_one]
             case ["contexts"] if self.has_modes:
                 return 200, [".", *sorted({s[1:].partition(":")[0] for s, _ in self.subjects if s.startswith(":.")})]
             case ["subjects"]:
@@ -134,7 +152,7 @@ class DrivenRegistry:
         for one in kept.get("references", ()):
             assert (one["subject"], one["version"]) in self.subjects, "what it refers to comes first"
         self.register(its, kept.pop("schema"), subject, number, kept.pop("schemaType", "AVRO"), **kept)
-        return 200, {"id": its}
+        return 200, {"id": its, **({"guid": guid_of(body["schema"])} if self.gives_guids else {})}
 
     def _own(self, method: str, of: dict[str, str], name: str, value: str | None, word: str) -> tuple[int, Any]:
         if method != "GET":

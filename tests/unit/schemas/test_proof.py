@@ -197,7 +197,11 @@ def test_header_borne_guid_is_asked_for_by_its_name(world: World) -> None:
     world.both(1, USER)
     world.here.guids[GUID] = world.there.guids[GUID] = 1
     source, target = (Registry(role, {"url": one.url}).schema(GUID) for role, one in world.sides)
-    assert source is not None and target is not None and source.content == target.content and source.subjects == ()
+    assert source is not None and target is not None and source.content == target.content
+    assert source.subjects == (("s-value", 1),)
+    world.here.register(5, USER, ":.eu:s-value", 3)  # by another id there
+    again = Registry("source", {"url": world.here.url}).schema(GUID)
+    assert again is not None and again.subjects == ((":.eu:s-value", 3), ("s-value", 1))
 
 
 def test_secrets_stand_in_a_file_and_go_by_https_alone(tmp_path: Path, world: World) -> None:
