@@ -215,6 +215,13 @@ class Attempt:
         self.up, self.report.id = up, self.me
         self.kept.begin_anew()
 
+    def read_again(self) -> None:
+        """Take up what others have written into a finished cutover's report: who has lifted its kept fence, say.
+
+        Errors as :meth:`ReportStore.load`.
+        """
+        self.report = self.kept.of(self.report.id) or self.report
+
     def save(self) -> None:
         """Write the report; on the target only once a fence of this attempt was decided.
 

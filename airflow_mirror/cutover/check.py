@@ -151,8 +151,7 @@ def reverify(run: Attempt) -> None:
     # Ahead is fine: applications have read on. Behind is what a late request of a frozen process does, or a person.
     if lost := _groups_behind(run):
         raise VerificationFailed(lost)
-    # The comparison took its time: whoever has lifted the kept fence meanwhile has written that.
-    run.report = run.kept.of(run.report.id) or run.report
+    run.read_again()  # the comparison took its time
     # Once all was looked at: what raises above leaves the report and its link as they are. Behind this save it has no
     # link until `_seal` adds the next one; dies in between, and the run's next call does.
     run.report.steps.append(

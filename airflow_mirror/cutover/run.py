@@ -313,8 +313,7 @@ def _look_who_has_come(run: Attempt) -> None:
     """Note in the report of a finished cutover who was seen on the target. What fails is said: all is done by now."""
     if since := _clients(run):
         try:
-            # Asking took its time: whoever has lifted the kept fence meanwhile has written that.
-            run.report = run.kept.of(run.report.id) or run.report
+            run.read_again()  # asking took its time
             # Between that reading and the save a person may still lift it: then the report lacks that, and what is
             # decided has it.
             run.report.clients["since"] = dict(since)
