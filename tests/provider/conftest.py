@@ -181,7 +181,7 @@ def decided(ledger: MemoryLedger, handle: dict[str, Any], **changed: Any) -> Act
 
 @pytest.fixture
 def fake_spark(
-    monkeypatch: pytest.MonkeyPatch, home: Path, ledger: MemoryLedger, state: MemoryState
+    monkeypatch: pytest.MonkeyPatch, home: Path, connections: Callable[..., Any], ledger: MemoryLedger, state: MemoryState
 ) -> Iterator[Started]:
     """Run the fake job instead of Spark; returns what the jobs that were started are asked to do."""
     from airflow_mirror.hooks import spark
@@ -238,10 +238,16 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> Pauses:
     return one
 
 
+def submitted(task: Any, plan: Plan, context: dict[str, Any]) -> Any:
+    """Have a task start its job and not wait for it; return its handle."""
+    task._prepare(plan.mirror)
+    task._context = context
+    return task.submit_job(context)
+
+
 @pytest.fixture
 def tail(
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
     fake_spark: Started,

@@ -23,7 +23,7 @@ from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOpera
 from airflow_mirror.operators.spark_job import bounds
 from airflow_mirror.operators.verify import VerifyMirrorOperator
 from airflow_mirror.plan import Plan
-from tests.provider.conftest import PLAN, Started
+from tests.provider.conftest import PLAN, Started, submitted
 from tests.provider.tasks import by_airflow, the_time_is_over, until
 
 
@@ -37,7 +37,6 @@ def ignores_sigterm(pid: Any) -> Any:
 
 def test_a_bulk_copy_returns_its_summary_and_forgets_its_job(
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
     fake_spark: Started,
@@ -48,7 +47,7 @@ def test_a_bulk_copy_returns_its_summary_and_forgets_its_job(
 
 
 def test_copies_keep_their_figures_where_airflow_is_told_to(
-    context: dict[str, Any], connections: Callable[..., None], plan: Plan, mirror: dict[str, Any],
+    context: dict[str, Any], plan: Plan, mirror: dict[str, Any],
     fake_spark: Started, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setenv("AIRFLOW__MIRROR__METRICS_DIR", "/textfile")
@@ -71,7 +70,7 @@ def test_tails_guard_calls_whom_airflow_is_told_to_call(
 
 
 def test_copys_figures_become_gauges_while_its_task_waits(
-    context: dict[str, Any], connections: Callable[..., None], plan: Plan, mirror: dict[str, Any],
+    context: dict[str, Any], plan: Plan, mirror: dict[str, Any],
     fake_spark: Started, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     told: list[Any] = []
@@ -86,7 +85,6 @@ def test_copys_figures_become_gauges_while_its_task_waits(
 
 def test_clearing_a_finished_copy_runs_a_new_job(
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
     fake_spark: Started,
@@ -97,7 +95,6 @@ def test_clearing_a_finished_copy_runs_a_new_job(
 
 def test_the_retry_of_a_killed_task_finds_the_running_job(
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
     fake_spark: Started,
@@ -130,7 +127,6 @@ def test_the_retry_of_a_killed_task_finds_the_running_job(
 
 def test_crash_before_storing_the_job_id_starts_nothing_twice(
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
     fake_spark: Started,
@@ -139,16 +135,12 @@ def test_crash_before_storing_the_job_id_starts_nothing_twice(
     behaviour["is"] = "sleep"
     jobs = []
     for _ in range(2):
-        task = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror)
-        task._prepare(plan.mirror)
-        task._context = context
-        jobs.append(task.submit_job(context))
+        jobs.append(submitted(StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror), plan, context))
     assert jobs[0] == jobs[1] and len(started) == 1
 
 
 def test_killing_the_task_stops_the_job_within_five_seconds(
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
     fake_spark: Started,
@@ -157,9 +149,7 @@ def test_killing_the_task_stops_the_job_within_five_seconds(
     _, behaviour = fake_spark
     behaviour["is"] = "stubborn_worker"
     task = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror)
-    task._prepare(plan.mirror)
-    task._context = context
-    handle = task.submit_job(context)
+    handle = submitted(task, plan, context)
     job_dir = Path(handle["dir"])
     until(lambda: len(process.members(job_dir)) == 2 and any(map(ignores_sigterm, process.members(job_dir))))
     graces, kills = list[float](), list[int]()
@@ -184,7 +174,6 @@ def test_killing_the_task_stops_the_job_within_five_seconds(
 
 def test_execution_timeout_stops_the_job(
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
     fake_spark: Started,
@@ -213,7 +202,6 @@ def test_how_a_job_ended_decides_about_a_retry(
     final: bool,
     message: str,
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
     fake_spark: Started,
@@ -226,7 +214,6 @@ def test_how_a_job_ended_decides_about_a_retry(
 
 def test_secrets_stay_out_of_command_line_handle_and_result(
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
     fake_spark: Started,
@@ -238,7 +225,6 @@ def test_secrets_stay_out_of_command_line_handle_and_result(
 
 def test_the_window_goes_to_the_job(
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
     fake_spark: Started,
@@ -275,7 +261,6 @@ def test_what_is_no_point_in_time_fails_before_a_job_starts(rendered: object) ->
 
 def test_tail_task_returns_while_the_tail_goes_on_copying(
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
     fake_spark: Started,
@@ -307,7 +292,6 @@ def test_stopping_what_never_ran_is_no_error(
 
 def test_tail_that_dies_at_once_fails_its_task(
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
     fake_spark: Started,

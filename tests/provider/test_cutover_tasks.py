@@ -181,7 +181,6 @@ def test_a_cleared_task_of_a_finished_migration_touches_nothing(
     operator: Any,
     given: dict[str, Any],
     context: dict[str, Any],
-    connections: Callable[..., None],
     mirror: dict[str, Any],
     plan: Plan,
     cut_over: Any,

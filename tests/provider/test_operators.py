@@ -72,7 +72,6 @@ def test_wrong_input_fails_at_once_and_is_named(
     change: dict[str, Any],
     message: str,
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
     fake_spark: Started,
@@ -108,7 +107,6 @@ def test_an_unreachable_source_is_retried(
 
 def test_without_a_plan_the_remedy_is_said(
     context: dict[str, Any],
-    connections: Callable[..., None],
     home: Path,
     mirror: dict[str, Any],
     fake_spark: Started,
@@ -160,7 +158,6 @@ def in_a_dag(*planners: Any) -> Any:
 
 def test_task_carries_out_the_plan_of_its_own_run(
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
     fake_spark: Started,
@@ -174,7 +171,6 @@ def test_task_carries_out_the_plan_of_its_own_run(
 
 def test_the_returned_plan_may_be_handed_over_as_it_is(
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
     fake_spark: Started,
@@ -200,7 +196,6 @@ def test_without_exactly_one_plan_nothing_starts(
     returned: dict[str, Any],
     message: str,
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
     fake_spark: Started,
@@ -215,7 +210,6 @@ def test_without_exactly_one_plan_nothing_starts(
 def test_operators_refuse_blocked_plans_and_those_of_other_mirrors(
     operator: Any,
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
     fake_spark: Started,
@@ -231,7 +225,6 @@ def test_operators_refuse_blocked_plans_and_those_of_other_mirrors(
 
 def test_numbers_from_native_templates_are_names_again(
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
     fake_spark: Started,
@@ -261,7 +254,6 @@ def test_what_is_no_number_is_named(value: Any) -> None:
 )  # fmt: skip
 def test_what_is_no_number_fails_before_anything_is_done(
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
     fake_spark: Started,
@@ -279,7 +271,6 @@ def test_what_is_no_number_fails_before_anything_is_done(
 
 def test_wrong_modes_and_levels_are_refused(
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
     fake_spark: Started,

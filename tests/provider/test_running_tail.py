@@ -27,7 +27,7 @@ from airflow_mirror.plan.amendment import next_amendment
 from airflow_mirror.plan.ledger_store import amend, keep
 from airflow_mirror.sync.lag import PartitionLag
 from tests.builders import topic_plan
-from tests.provider.conftest import PLAN, Pauses, Started, store_plan
+from tests.provider.conftest import PLAN, Pauses, Started, store_plan, submitted
 from tests.provider.tasks import planned_again, until
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
@@ -106,7 +106,6 @@ def test_new_plan_of_the_same_topics_keeps_the_tail(
 
 def test_tail_whose_rights_follow_has_the_map_of_principals(
     context: dict[str, Any], plan: Plan, mirror: dict[str, Any], fake_spark: Started, home: Path,
-    connections: Callable[..., None],
 ) -> None:  # fmt: skip
     """Without it the source's names would get the rights, whoever they are on the target."""
     fake_spark[1]["is"] = "copying"
@@ -271,7 +270,6 @@ def test_a_window_is_not_copied_beside_a_tail(context: dict[str, Any], tail: Any
 
 def test_copies_of_two_windows_wait_for_each_other(
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
     fake_spark: Started,
@@ -280,9 +278,7 @@ def test_copies_of_two_windows_wait_for_each_other(
     started, behaviour = fake_spark
     behaviour["is"] = "sleep"
     first = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror)
-    first._prepare(plan.mirror)
-    first._context = context
-    handle = first.submit_job(context)
+    handle = submitted(first, plan, context)
     behaviour["is"] = "quick"
     second = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror)
     another_run = {**context, "ti": type("AnotherTI", (type(context["ti"]),), {"run_id": "manual__2"})()}
@@ -298,7 +294,6 @@ def test_copies_of_two_windows_wait_for_each_other(
 
 def test_kill_9_of_a_tail_leaves_no_worker_after_stop(
     context: dict[str, Any],
-    connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
     fake_spark: Started,

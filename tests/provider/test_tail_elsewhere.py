@@ -275,7 +275,7 @@ def test_supervision_ends_with_the_cutover(
 
 def test_killed_supervisor_ends_the_tail_that_it_started(
     state: Beating, mirror: dict[str, Any], context: dict[str, Any], fake_spark: Started, plan: Plan, home: Path,
-    connections: Callable[..., None], happen: Happen,
+    happen: Happen,
 ) -> None:  # fmt: skip
     """A task that is not attached leaves it running."""
     fake_spark[1]["is"] = "copying"
@@ -298,7 +298,7 @@ def test_killed_supervisor_ends_the_tail_that_it_started(
 @pytest.mark.parametrize("where", ["this host", "another host", "another host, which shares the home"])
 def test_killed_retry_ends_the_tail_that_the_first_try_started(
     state: Beating, ledger: MemoryLedger, mirror: dict[str, Any], context: dict[str, Any], fake_spark: Started,
-    plan: Plan, home: Path, connections: Callable[..., None], happen: Happen, where: str, monkeypatch: pytest.MonkeyPatch,
+    plan: Plan, home: Path, happen: Happen, where: str, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """The first try's worker was lost, and could end nothing. A tail of another run is left alone."""
     fake_spark[1]["is"] = "copying"
@@ -334,7 +334,7 @@ def test_killed_retry_ends_the_tail_that_the_first_try_started(
 @pytest.mark.parametrize("when", ["while it copies", "in the pause before a restart", "while it is started"])
 def test_killed_task_that_lives_on_starts_no_tail(
     state: Beating, ledger: MemoryLedger, mirror: dict[str, Any], context: dict[str, Any], fake_spark: Started,
-    plan: Plan, home: Path, connections: Callable[..., None], happen: Happen, pauses: Pauses,
+    plan: Plan, home: Path, happen: Happen, pauses: Pauses,
     when: str, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Airflow's handler of SIGTERM calls on_kill, and the task goes on. It fails, so that another try takes over."""
@@ -371,7 +371,7 @@ def test_killed_task_that_lives_on_starts_no_tail(
 
 def test_killed_task_leaves_a_tail_that_another_has_just_started(
     state: Beating, ledger: MemoryLedger, mirror: dict[str, Any], context: dict[str, Any], fake_spark: Started,
-    plan: Plan, home: Path, connections: Callable[..., None], happen: Happen,
+    plan: Plan, home: Path, happen: Happen,
 ) -> None:  # fmt: skip
     """On this host, before it is decided to be the mirror's: the ledger does not know it yet, the directory does."""
     fake_spark[1]["is"] = "copying"
