@@ -39,7 +39,7 @@ from airflow_mirror.errors import (
     RegistryStillHeld,
 )
 from airflow_mirror.extras.clients.inventory import clients_of
-from airflow_mirror.extras.schemas.hold import with_release
+from airflow_mirror.extras.schemas.release import with_release
 from airflow_mirror.jobs.driver.arguments import add_alarm
 from airflow_mirror.plan.direction import ARMED, direction
 from airflow_mirror.plan.model import Plan

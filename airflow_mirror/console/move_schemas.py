@@ -10,9 +10,9 @@ from typing import Any
 
 from airflow_mirror.console.command import add_json, add_yes, command
 from airflow_mirror.console.registries import registry_of
-from airflow_mirror.extras.schemas.hold import READONLY, READWRITE, mode_of, release, what_was_done
-from airflow_mirror.extras.schemas.move import MoveReport, move
-from airflow_mirror.extras.schemas.registry import Registry
+from airflow_mirror.sync.schemas.hold import READONLY, READWRITE, mode_of, release, what_was_done
+from airflow_mirror.sync.schemas.move import MoveReport, move
+from airflow_mirror.sync.schemas.registry import Registry
 from airflow_mirror.wording import count
 
 _TEXT = """\

@@ -10,8 +10,8 @@ from airflow_mirror.console.home import hooks_of
 from airflow_mirror.cutover.request import Prove
 from airflow_mirror.errors import InputError
 from airflow_mirror.extras.schemas.proof import prover
-from airflow_mirror.extras.schemas.registry import Registry, is_named_here
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.sync.schemas.registry import Registry, is_named_here
 
 _HELP = "address, a file of properties, or an Airflow connection"
 

@@ -9,7 +9,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
 from airflow_mirror.errors import InputError
-from airflow_mirror.extras.schemas.registry import Registry, is_named_here
+from airflow_mirror.sync.schemas.registry import Registry, is_named_here
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

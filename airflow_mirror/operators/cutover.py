@@ -255,7 +255,7 @@ class CutoverOperator(_OfACutover):
         from airflow_mirror.cutover.request import Additions
         from airflow_mirror.cutover.run import run_cutover
         from airflow_mirror.extras.clients.inventory import clients_of
-        from airflow_mirror.extras.schemas.hold import with_release
+        from airflow_mirror.extras.schemas.release import with_release
         from airflow_mirror.hooks.registries import registry_of
 
         signer = report_signer()

@@ -42,10 +42,10 @@ class MoveSchemasOperator(MirrorOperator):
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Compare, and register what is missing.
 
-        :raises InputError: the mirror names no registries. Errors as :func:`airflow_mirror.extras.schemas.move.move`.
+        :raises InputError: the mirror names no registries. Errors as :func:`airflow_mirror.sync.schemas.move.move`.
         """
-        from airflow_mirror.extras.schemas.move import move
         from airflow_mirror.hooks.registries import registry_of
+        from airflow_mirror.sync.schemas.move import move
 
         if mirror.source_registry is None or mirror.target_registry is None:
             raise InputError(

@@ -10,9 +10,9 @@ import pytest
 from airflow_mirror.console.main import main
 from airflow_mirror.cutover.schema_ids import MISSING, SAME, SchemaProof
 from airflow_mirror.extras.schemas.proof import prove
-from airflow_mirror.extras.schemas.registry import Registry
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.sync.schemas.registry import Registry
 from sandbox import Cluster
 from tests.builders import plan_of, topic_plan
 from tests.integration import serializers

@@ -16,14 +16,14 @@ from confluent_kafka import Producer
 from airflow_mirror.console.main import main
 from airflow_mirror.cutover.schema_ids import DIFFERENT, MISSING, SAME, SchemaProof
 from airflow_mirror.errors import InputError, TryAgain
-from airflow_mirror.extras.schemas import registry as registries
-from airflow_mirror.extras.schemas.move import MoveReport, move
 from airflow_mirror.extras.schemas.proof import prove
-from airflow_mirror.extras.schemas.registry import MOST_BYTES, Registry
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.inventory import read_topics
 from airflow_mirror.plan.registry_topics import registry_topics
+from airflow_mirror.sync.schemas import registry as registries
+from airflow_mirror.sync.schemas.move import MoveReport, move
+from airflow_mirror.sync.schemas.registry import MOST_BYTES, Registry
 from sandbox import Cluster
 from sandbox.registry import SchemaRegistry
 from tests.builders import plan_of, topic_plan

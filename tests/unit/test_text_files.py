@@ -13,9 +13,9 @@ from airflow_mirror.compat.files import read as read_mirrormaker
 from airflow_mirror.compat.providers import Providers
 from airflow_mirror.config import load
 from airflow_mirror.errors import InputError
-from airflow_mirror.extras.schemas.registry import Registry
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.sync.schemas.registry import Registry
 
 PACKAGE = "org.apache.kafka.common.config.provider"
 PROVIDERS: dict[str, str] = {

@@ -16,10 +16,10 @@ from airflow_mirror.copy.fingerprint import decoded
 from airflow_mirror.cutover.request import Prove
 from airflow_mirror.cutover.schema_ids import DIFFERENT, MISSING, SAME, SchemaProof, SchemaRow
 from airflow_mirror.extras.schemas.ids import Carried, carried
-from airflow_mirror.extras.schemas.registry import Registered
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.sync.schemas.registry import Registered
 from airflow_mirror.verify.compare import Floor
 from airflow_mirror.verify.partition import data_batches
 from airflow_mirror.wire.records import Record

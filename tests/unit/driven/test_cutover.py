@@ -43,13 +43,13 @@ from airflow_mirror.errors import (
     TryAgain,
 )
 from airflow_mirror.extras.schemas.proof import prove
-from airflow_mirror.extras.schemas.registry import Registry
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry, GroupInfo, Replicas, TopicInfo
 from airflow_mirror.ledger.chain import Link, digest, links
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.ownership import owned_topics
+from airflow_mirror.sync.schemas.registry import Registry
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Connection
 from tests.builders import CommitsMany, shut_again

@@ -16,12 +16,13 @@ from airflow_mirror.console import move_schemas
 from airflow_mirror.console.main import main
 from airflow_mirror.cutover.request import Additions
 from airflow_mirror.errors import AnswerTooLarge, BrokerError, InputError, NeedsHuman, RegistryStillHeld
-from airflow_mirror.extras.schemas import apicurio
-from airflow_mirror.extras.schemas.held import path_of
-from airflow_mirror.extras.schemas.hold import HELD, hold, release_after, with_release
-from airflow_mirror.extras.schemas.move import MoveReport, move
-from airflow_mirror.extras.schemas.registry import Registry
+from airflow_mirror.extras.schemas.release import release_after, with_release
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.sync.schemas import apicurio
+from airflow_mirror.sync.schemas.held import path_of
+from airflow_mirror.sync.schemas.hold import HELD, hold
+from airflow_mirror.sync.schemas.move import MoveReport, move
+from airflow_mirror.sync.schemas.registry import Registry
 from tests.unit.schemas.registries import DrivenRegistry, driven
 
 STRING, INT, LONG = ('"string"', '"int"', '"long"')

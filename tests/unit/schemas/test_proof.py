@@ -17,12 +17,12 @@ from airflow_mirror.console.main import main
 from airflow_mirror.console.registries import named_registries
 from airflow_mirror.cutover.schema_ids import DIFFERENT, MISSING, SAME, SchemaProof
 from airflow_mirror.errors import AnswerTooLarge, BrokerError, InputError, TryAgain
-from airflow_mirror.extras.schemas import registry as registries
 from airflow_mirror.extras.schemas.proof import prove
-from airflow_mirror.extras.schemas.registry import Registry
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.sync.schemas import registry as registries
+from airflow_mirror.sync.schemas.registry import Registry
 from tests.builders import plan_of, topic_plan
 from tests.driven import records
 from tests.driven.cluster import DrivenCluster

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from airflow_mirror.errors import InputError, MirrorError, NeedsHuman
-from airflow_mirror.extras.schemas import apicurio
-from airflow_mirror.extras.schemas.difference import Difference, compare
-from airflow_mirror.extras.schemas.held import IMPORT, Held, Version, path_of, read
-from airflow_mirror.extras.schemas.hold import HELD, READONLY, hold, mode_of, open_in
-from airflow_mirror.extras.schemas.registry import Registry
+from airflow_mirror.sync.schemas import apicurio
+from airflow_mirror.sync.schemas.difference import Difference, compare
+from airflow_mirror.sync.schemas.held import IMPORT, Held, Version, path_of, read
+from airflow_mirror.sync.schemas.hold import HELD, READONLY, hold, mode_of, open_in
+from airflow_mirror.sync.schemas.registry import Registry
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,13 +6,10 @@ registering, in mode IMPORT of one subject, and so does everybody where somebody
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 
-from airflow_mirror.cutover.request import Additions
-from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, RegistryStillHeld
-from airflow_mirror.extras.schemas.registry import Registry
-from airflow_mirror.mirror import Mirror
+from airflow_mirror.errors import InputError, NeedsHuman
+from airflow_mirror.sync.schemas.registry import Registry
 
 READONLY, READWRITE = "READONLY", "READWRITE"
 HELD = f"set mode {READONLY} of the whole registry"
@@ -56,44 +53,9 @@ def release(registry: Registry) -> bool:
     return True
 
 
-def release_after(registry: Registry) -> str:
-    """Do it behind a cutover, and return what there is to say.
-
-    :raises RegistryStillHeld: it can't be done now.
-    """
-    try:
-        released = release(registry)
-    except MirrorError as e:
-        raise RegistryStillHeld(registry.role, str(e)) from e
-    return what_was_done(registry, released)
-
-
 def what_was_done(registry: Registry, released: bool) -> str:
     """Say what :func:`release` has returned."""
     return f"the {registry.role}'s schema registry {'takes schemas again' if released else 'was not held'}"
-
-
-def with_release(
-    additions: Additions, mirror: Mirror, registry: Callable[[str, str], Registry], say: Callable[[str], object]
-) -> Additions:
-    """Return what a cutover does beside its steps, with the release of its target's registry behind the opening.
-
-    :param registry: returns that of a role by what the mirror names.
-    :raises InputError: the mirror names none. Before the fence it raises also what :func:`mode_of` does.
-    """
-    if mirror.target_registry is None:
-        raise InputError(f"mirror {mirror.name!r}", "it names no registry to release", "Set target_registry.")
-    held = registry("target", mirror.target_registry)
-
-    def require() -> None:
-        additions.require()
-        mode_of(held)
-
-    def afterwards() -> None:
-        additions.afterwards()
-        say(release_after(held))
-
-    return replace(additions, require=require, afterwards=afterwards)
 
 
 def open_in(modes: Mapping[str, str]) -> list[str]:

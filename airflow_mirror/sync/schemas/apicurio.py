@@ -15,8 +15,8 @@ from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 from airflow_mirror.errors import AnswerTooLarge, BrokerError
-from airflow_mirror.extras.schemas.held import Held, Place, Version
-from airflow_mirror.extras.schemas.registry import Registry
+from airflow_mirror.sync.schemas.held import Held, Place, Version
+from airflow_mirror.sync.schemas.registry import Registry
 from airflow_mirror.wording import count
 
 _KINDS = ("AVRO", "JSON", "PROTOBUF")

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from airflow_mirror.errors import InputError
-from airflow_mirror.extras.schemas.held import IMPORT, Held, Place, Version
+from airflow_mirror.sync.schemas.held import IMPORT, Held, Place, Version
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from airflow_mirror.errors import BrokerError
-from airflow_mirror.extras.schemas.registry import Registry, plain
+from airflow_mirror.sync.schemas.registry import Registry, plain
 
 Place = tuple[str, int]  # a subject and a version
 IMPORT = "IMPORT"
