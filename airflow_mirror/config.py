@@ -38,6 +38,9 @@ SECRET_KEYS = frozenset(
         "ssl.keystore.key",
         "ssl.truststore.password",
         "basic.auth.user.info",
+        "bearer.auth.token",
+        "schema.registry.basic.auth.user.info",
+        "schema.registry.bearer.auth.token",
         "sasl.kerberos.keytab.base64",
         "sasl.kerberos.ccache.base64",
         "sasl.gcp.key.base64",
@@ -50,6 +53,7 @@ _FILES = {
     "sasl.kerberos.ccache": "sasl.kerberos.ccache.base64",
     "sasl.gcp.key": "sasl.gcp.key.base64",
 }
+OF_REGISTRY = "schema.registry."  # what a job needs to reach the schema registry beside a cluster; no task does
 _TO_REACH = ("bootstrap.", "broker.address.family", "client.id", "enable.ssl.", "https.", "sasl.", "security.", "ssl.")
 _HOST_NAMES = "ssl.endpoint.identification.algorithm"
 _READ_AGAIN, _READ_AGAIN_S = 2, 0.25
@@ -150,7 +154,14 @@ class Handover:
     @classmethod
     def of(cls, *references: str) -> Handover:
         """Read the references here in the driver, where they are valid, and the files that they name."""
-        return cls({reference: dict(load(reference).with_files().properties) for reference in references})
+        settings = {reference: load(reference).with_files().properties for reference in references}
+        return cls(
+            {name: {k: v for k, v in its.items() if not k.startswith(OF_REGISTRY)} for name, its in settings.items()}
+        )
+
+    def secrets(self) -> list[str]:
+        """Return the secret values that are handed over."""
+        return [v for its in self.settings.values() for k, v in its.items() if k in SECRET_KEYS and v]
 
     def accept(self) -> None:
         """Make :func:`load` in this process resolve these references from memory."""

@@ -47,8 +47,10 @@ __all__ = ["Mirror"]
 # Defaults of MirrorMaker 2's DefaultGroupFilter, which exclude groups of tools, and our own progress groups.
 DEFAULT_EXCLUDED_GROUPS = ("console-consumer-.*", "connect-.*", "__.*", OWN_GROUPS)
 
-_REGISTRIES = frozenset({"source_registry", "target_registry"})
-COPY_IGNORES = _REGISTRIES | {"own_principals", "principals"}  # on which no copy depends; what lets rights follow does
+# On neither depends a copy; a tail depends on those that it lets follow.
+_OF_SCHEMAS = frozenset({"source_registry", "target_registry", "schema_interval_s"})
+_OF_RIGHTS = frozenset({"own_principals", "principals"})
+COPY_IGNORES = _OF_SCHEMAS | _OF_RIGHTS | {"sync_schemas"}
 # Kinds of managed clusters; a test holds them against `plan.targets`.
 TARGET_KINDS = (
     "msk", "msk-express", "msk-serverless", "confluent-cloud", "event-hubs", "aiven", "redpanda", "google",
@@ -194,6 +196,12 @@ class Mirror:
     target_registry: str | None = knob(
         None, anything(lambda name, value: _registry(name, value)), "the target's", "--target-registry", "REGISTRY"
     )
+    sync_schemas: bool = knob(
+        False, switch(),
+        "a tail registers in target_registry what source_registry has and it lacks, with the same ids. Nothing that it "
+        "has is overwritten: what differs is reported",
+    )  # fmt: skip
+    schema_interval_s: float = knob(60.0, seconds(1, 86_400), "seconds between two passes over both registries")
     offsets: str = knob(
         "auto", one_of("auto", "identical", "mapped"),
         "identical keeps every offset; mapped keeps an exact offset map instead; auto keeps the offsets of each topic as "
@@ -290,6 +298,10 @@ class Mirror:
         if (self.source_registry is None) != (self.target_registry is None):
             given = "target_registry" if self.source_registry is None else "source_registry"
             raise InvalidField(given, getattr(self, given), "only one of both registries is named", "Name both, or none.")
+        if self.sync_schemas and self.source_registry is None:
+            raise InvalidField(
+                "sync_schemas", True, "no registries are named", "Set source_registry and target_registry."
+            )
         self._check_mapping()
         self._check_traces()
         _ = self.naming, Principals(self.principals)  # rejects an unknown policy here, with its field
@@ -385,7 +397,7 @@ class Mirror:
     @property
     def tail_ignores(self) -> frozenset[str]:
         """Fields on which this mirror's tail does not depend: they may change while it runs. A bulk copy never does."""
-        return _REGISTRIES if self.sync_acls else COPY_IGNORES
+        return (frozenset() if self.sync_acls else _OF_RIGHTS) | (frozenset() if self.sync_schemas else _OF_SCHEMAS)
 
     def selects_topic(self, topic: str) -> bool:
         """Return whether the source topic ``topic`` belongs to this flow."""

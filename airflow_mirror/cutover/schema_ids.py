@@ -39,11 +39,13 @@ class SchemaProof:
 
     :param rows: sorted by topic and id. :param records: that were looked at.
     :param without: topics none of whose records carries an id that the source's registry knows.
+    :param importing: subjects in mode IMPORT on the target and not on the source: producers could register nothing.
     """
 
     rows: Sequence[SchemaRow]
     records: int
     without: Sequence[str]
+    importing: Sequence[str] = ()
 
     @property
     def wrong(self) -> list[SchemaRow]:

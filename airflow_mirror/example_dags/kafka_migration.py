@@ -134,6 +134,10 @@ PARAMS = {
         None, title="Target's schema registry", type=["null", "string"], section=CUTOVER,
         description_md="An address or a connection.",
     ),
+    "sync_schemas": Param(
+        False, title="Let schemas follow", type="boolean", section=CUTOVER,
+        description_md="While the tail runs, from the one registry to the other, with the same ids.",
+    ),
     "release_registry": Param(
         False, title="Release the target's registry", type="boolean", section=CUTOVER,
         description_md="Once the target is open, let everybody register there again. For one that `kafka_schemas` holds.",
@@ -214,7 +218,7 @@ MIRROR = {
     for key in (
         "name", "source", "target", "topics", "offsets", "policy",
         "source_alias", "separator", "start", "isolation", "replication_factor", "max_bytes_per_second",
-        "source_registry", "target_registry",
+        "source_registry", "target_registry", "sync_schemas",
     )
 }  # fmt: skip
 MIRROR |= {key: f"{{{{ params.{key} or [] }}}}" for key in ("exclude_topics", "groups", "exclude_groups")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseHook
@@ -9,10 +10,13 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
 from airflow_mirror.errors import InputError
-from airflow_mirror.sync.schemas.registry import Registry, is_named_here
+from airflow_mirror.sync.schemas.registry import BESIDE, Registry, is_named_here
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from airflow_mirror.config import ClientConfig
+    from airflow_mirror.mirror import Mirror
 
 _SECRETS = ("basic.auth.user.info", "bearer.auth.token")
 
@@ -39,6 +43,23 @@ def registry_of(role: str, name: str) -> Registry:
         for secret in filter(None, (settings.get(key, ""), settings.get(key, "").partition(":")[2])):
             mask_secret(secret)
     return Registry.by(role, settings, what)
+
+
+def with_registries(configs: dict[str, ClientConfig], mirror: Mirror) -> dict[str, ClientConfig]:
+    """Return the settings of both clusters with those of the registries that follow, where they are in connections.
+
+    :param configs: by role. :raises InputError: as of :func:`registry_of`.
+    """
+    if not mirror.sync_schemas:
+        return configs
+    names = {"source": mirror.source_registry or "", "target": mirror.target_registry or ""}
+    found = dict(configs)
+    for role, name in names.items():
+        if not is_named_here(name):
+            # Not those of another one that the cluster's own settings name: a login would go to the wrong registry.
+            own = {key: value for key, value in configs[role].properties.items() if not key.startswith(BESIDE)}
+            found[role] = replace(configs[role], properties=own | registry_of(role, name).handed())
+    return found
 
 
 def _settings(name: str) -> Mapping[str, str]:

@@ -94,11 +94,13 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         return self._runner
 
     def secrets(self, mirror: Mirror) -> dict[str, ClientConfig]:
-        """Return the settings of both clusters, for the job's environment."""
+        """Return the settings of both clusters, for the job's environment; for a tail those of registries that follow."""
         # Operators are imported whenever a DAG file is parsed, which must not need a Kafka client library.
         from airflow_mirror.hooks.kafka import configs_of
+        from airflow_mirror.hooks.registries import with_registries
 
-        return configs_of(mirror)
+        found = configs_of(mirror)
+        return with_registries(found, mirror) if self.kind == "streaming_tail" else found
 
     def spec(self, mirror: Mirror, plan: Plan) -> JobSpec:
         """Return the job's specification; the same for every try of a task."""

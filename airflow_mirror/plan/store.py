@@ -23,7 +23,8 @@ _TUNING = frozenset(
     {
         "acl_interval_s", "checkpoint_interval_s", "config_interval_s", "group_interval_s", "heartbeat_interval_s",
         "log_start_delay_s", "max_bytes_per_second", "merge_below", "own_principals", "principals", "remove_acls",
-        "source_registry", "sync_acls", "sync_configs", "sync_groups", "sync_log_starts", "sync_topics", "target_alias",
+        "schema_interval_s", "source_registry", "sync_acls", "sync_configs", "sync_groups", "sync_log_starts",
+        "sync_schemas", "sync_topics", "target_alias",
         "target_registry", "topic_interval_s", "trace_replication_factor", "traces",
     }
 )  # fmt: skip

@@ -6,8 +6,10 @@ the registries' own. What they write themselves is proven in ``test_to_the_cloud
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +29,8 @@ from airflow_mirror.sync.schemas.registry import MOST_BYTES, Registry
 from sandbox import Cluster
 from sandbox.registry import SchemaRegistry
 from tests.builders import plan_of, topic_plan
-from tests.integration.copying import config, create
+from tests.integration import plain
+from tests.integration.copying import config, create, ends, properties_of, wait_until
 
 pytestmark = pytest.mark.tools
 
@@ -168,6 +171,60 @@ def test_schemas_move_to_an_empty_registry_of_its_kind_and_follow() -> None:
         assert main(words) == 0
         empty.register("late-value", '["null","int","long"]')
         assert main([*words, "--yes"]) == 1, "the target has what the source has not"
+
+
+def test_schemas_follow_beside_a_real_tail(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    """New ones within a pass; what differs and a registry that is away are told, and hold up no record."""
+    create(source_cluster, topic_name)
+    with SchemaRegistry("full") as full, SchemaRegistry("empty") as empty:
+        ids = history(full)
+        mirror = tmp_path / "mirror.yaml"
+        registries_of = {"source_registry": full.url, "target_registry": empty.url}
+        mirror.write_text(
+            json.dumps({
+                "name": topic_name, "source": "src", "target": "dst", "topics": [topic_name],
+                "sync_schemas": True, "schema_interval_s": 1, **registries_of,
+            })
+        )  # fmt: skip
+        clusters = properties_of(tmp_path, source_cluster, target_cluster)
+        status = tmp_path / "job" / "status.json"
+
+        def told() -> dict[str, Any]:
+            follows: dict[str, Any] = json.loads(status.read_text())["follows"]
+            return follows["schemas"]
+
+        def known(*schema_ids: int) -> bool:
+            try:
+                return all(empty.ask("GET", f"/schemas/ids/{one}/versions") for one in schema_ids)
+            except OSError:
+                return False
+
+        options = ["--mirror", str(mirror), *clusters, "--job-dir", str(status.parent)]
+        with plain.Follow(*options, log=tmp_path / "tail.log") as tail:
+            tail.says("4 versions of schemas kept level")
+            assert known(*ids.values())
+            late = full.register("late-value", '"int"')
+            wait_until(lambda: known(late), "a new schema follows", 60)
+
+            theirs = empty.register("theirs-value", '"double"')
+            line = "schemas don't follow: theirs-value version 1 is on the target alone"
+            wait_until(lambda: told().get("said") == [line], "what differs is told", 60)
+            assert known(theirs), "and stays"
+
+            empty.kill()
+            tail.says("schemas don't follow now: the target's schema registry does not answer")
+            producer = Producer({"bootstrap.servers": source_cluster.bootstrap})
+            producer.produce(topic_name, framed(late, b"\x02"))
+            assert producer.flush(120) == 0
+            wait_until(
+                lambda: [end for _, _, end in ends(target_cluster, topic_name, 1).values()] == [1], "records follow", 120
+            )
+            empty.start()  # without what it had
+            wait_until(lambda: known(late, *ids.values()), "all of it follows again", 120)
+            wait_until(lambda: told().get("error") is None, "and it is told", 60)
+            tail.stop()
 
 
 def test_store_of_a_registry_is_recognised_on_a_real_broker(world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,9 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_mirror.cutover import request as requests
 from airflow_mirror.errors import InputError
 from airflow_mirror.hooks.registries import registry_of
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.operators.cutover import CutoverOperator, PreviewCutoverOperator
+from airflow_mirror.operators.mirror import StartMirrorOperator
 from airflow_mirror.operators.schemas import MoveSchemasOperator
 from airflow_mirror.plan import Plan
 from tests.provider.conftest import PLAN
@@ -130,6 +133,33 @@ def test_schemas_move_as_a_task_and_what_differs_is_a_warning(
         assert there.modes[""] == "READWRITE"
         MoveSchemasOperator(task_id="t", mirror=named, hold="True").execute(context)
         assert there.modes[""] == "READONLY"
+
+
+def test_tail_that_lets_schemas_follow_is_handed_what_is_in_connections(
+    context: dict[str, Any], mirror: dict[str, Any], connections: Any, plan: Plan, monkeypatch: pytest.MonkeyPatch,
+    masked: list[str],
+) -> None:  # fmt: skip
+    connections("dst", **{
+        "bootstrap.servers": "dst:9092", "schema.registry.url": "https://other", "bearer.auth.token": "of-another",
+    })  # fmt: skip
+    connect(monkeypatch, "new_registry", host="new", schema="https", port=8081, login="me", password="hush")
+    named = {"source_registry": "http://old:8081", "target_registry": "new_registry"}
+    follows = Mirror.from_dict({**mirror, **named, "sync_schemas": True})
+    for operator, its in ((StartMirrorOperator, follows), (StartMirrorOperator, replace(follows, sync_schemas=False))):
+        task = operator(task_id="t", mirror=its, plan=PLAN, mode="tail")
+        secrets = task.secrets(its)
+        found = {k: v for one in secrets.values() for k, v in one.properties.items() if "registry" in k or "auth." in k}
+        spec = json.dumps(task.spec(its, plan).to_dict())
+        assert "hush" not in spec and ("new_registry" in spec) == its.sync_schemas
+        assert found == (
+            {"schema.registry.url": "https://new:8081", "schema.registry.basic.auth.user.info": "me:hush"}
+            if its.sync_schemas
+            else {"schema.registry.url": "https://other", "bearer.auth.token": "of-another"}
+        )
+    with pytest.raises(InputError, match="source registry 'nowhere'"):
+        StartMirrorOperator(task_id="t", mirror=follows, plan=PLAN, mode="tail").secrets(
+            replace(follows, source_registry="nowhere")
+        )
 
 
 def test_scheduled_dag_moves_between_the_registries_of_its_form(context: dict[str, Any], home: Path) -> None:

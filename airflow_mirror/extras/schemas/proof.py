@@ -19,6 +19,7 @@ from airflow_mirror.extras.schemas.ids import Carried, carried
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.sync.schemas.held import IMPORT
 from airflow_mirror.sync.schemas.registry import Registered
 from airflow_mirror.verify.compare import Floor
 from airflow_mirror.verify.partition import data_batches
@@ -27,6 +28,9 @@ from airflow_mirror.wire.records import Record
 
 class Schemas(Protocol):
     """The part of a registry that is asked."""
+
+    def mode(self, subject: str) -> str:
+        """Return the mode by which a subject goes; "": the registry has none."""
 
     def schema(self, schema_id: int | str) -> Registered | None:
         """Return the schema of an id; None: there is none."""
@@ -52,21 +56,22 @@ def prove(plan: Plan, source: ClusterAdmin, here: Schemas, there: Schemas, each:
     :raises TryAgain: a cluster or a registry does not answer.
     """
     on_source, on_target = cache(here.schema), cache(there.schema)
-    rows, without, records = list[SchemaRow](), list[str](), 0
+    rows, without, subjects, records = list[SchemaRow](), list[str](), set[str](), 0
     for t in plan.topics:
         seen = set[Carried]()
         for record in sample(source, t.source_topic, t.partitions, each):
             records += 1
             seen.update(carried([record]))
-        found = [
-            _row(t.source_topic, one, registered, on_target(one.id))
-            for one in sorted(seen, key=lambda one: (isinstance(one.id, str), one.id, one.part))
-            if (registered := on_source(one.id)) is not None
-        ]
+        found = list[SchemaRow]()
+        for one in sorted(seen, key=lambda one: (isinstance(one.id, str), one.id, one.part)):
+            if (registered := on_source(one.id)) is not None:
+                found.append(_row(t.source_topic, one, registered, on_target(one.id)))
+                subjects.update(subject for subject, _ in registered.subjects)
         rows += found
         if not found:
             without.append(t.source_topic)
-    return SchemaProof(rows=rows, records=records, without=without)
+    importing = [one for one in sorted(subjects) if there.mode(one) == IMPORT and here.mode(one) != IMPORT]
+    return SchemaProof(rows=rows, records=records, without=without, importing=importing)
 
 
 def sample(source: ClusterAdmin, topic: str, partitions: int, each: int) -> Iterator[Record]:

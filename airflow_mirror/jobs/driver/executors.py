@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import airflow_mirror
-from airflow_mirror.config import Handover, load
+from airflow_mirror.config import Handover
 from airflow_mirror.errors import InputError, TryAgain
 from airflow_mirror.jobs.runner.spec import is_local
 
@@ -78,13 +78,14 @@ def handover_for(spark: SparkSession, settings_from: str, *references: str) -> H
     if is_local(spark.sparkContext.master) or settings_from == "executor":
         return Handover()
     encrypted = spark.sparkContext.getConf().get("spark.network.crypto.enabled", "false") == "true"
-    if not encrypted and any(load(reference).secrets() for reference in references):
+    handed = Handover.of(*references)
+    if not encrypted and handed.secrets():
         log.warning(
             "the clusters' passwords go to the executors over Spark's own connections, which are not encrypted. Set "
             "spark.authenticate and spark.network.crypto.enabled, or keep the settings on each executor and pass "
             "--settings-from executor."
         )
-    return Handover.of(*references)
+    return handed
 
 
 def check_executors(spark: SparkSession, stopping: threading.Event | None = None) -> list[Found]:

@@ -40,6 +40,7 @@ from airflow_mirror.sync.maps import OffsetMaps
 from airflow_mirror.sync.mm2_topics.follower import KINDS, TraceFollower
 from airflow_mirror.sync.mm2_topics.heartbeats import Heart
 from airflow_mirror.sync.passes import Pass, Sides
+from airflow_mirror.sync.schemas.follower import SchemaFollower
 from airflow_mirror.sync.topic_discovery import TopicFollower
 from airflow_mirror.sync.write_permit import WritePermit
 
@@ -93,6 +94,7 @@ FOLLOWERS = (
         "checkpoints", lambda mirror: not {*KINDS}.isdisjoint(mirror.traces),
         lambda job: job.mirror.checkpoint_interval_s, TraceFollower, of_topics=True,
     ),
+    Follow("schemas", lambda mirror: mirror.sync_schemas, lambda job: job.mirror.schema_interval_s, SchemaFollower),
 )  # fmt: skip
 
 

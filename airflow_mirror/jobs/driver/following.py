@@ -40,6 +40,7 @@ from airflow_mirror.jobs.runner.guarding import guarded
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.principal import own_principal
+from airflow_mirror.sync.schemas.follower import registries
 from airflow_mirror.wire.errors import Fenced, StoppedByQuota, UnknownTopic
 
 log = logging.getLogger(__name__)
@@ -69,8 +70,10 @@ def follow(
         for role, reference in (("source", request.source), ("target", request.target)):
             with ClusterAdmin(load(reference, role)) as cluster:
                 own_principal(cluster, mirror.own_principals)
-    job = prepare_to_copy(request)
     clusters = load(request.source, "source"), load(request.target, "target")
+    if mirror.sync_schemas:
+        registries(mirror, *clusters)
+    job = prepare_to_copy(request)
     with presence(job, request, status, stopping, known_as) as there:
         tail, ended = None, None
         with guarded(*clusters, mirror.name, every_s=_GUARD_EVERY_S, alarm=request.alarm, wait_s=_GUARD_WAIT_S):

@@ -84,10 +84,13 @@ class _ByMode:
             self._target.ask("PUT", f"/mode{path_of(name)}?force=true", {"mode": IMPORT})
 
     def end(self) -> None:
-        """Take it away again."""
+        """Take it away again; also where the right to register was lost meanwhile.
+
+        Left there, nobody could register under that subject. Late, it ends another one's move for a pass, and no id.
+        """
         for subject in sorted(self._begun):
             had = self.modes.get(subject)
-            _set_mode(self._target, subject, None if had == IMPORT else had)
+            _set_mode(self._target.freely, subject, None if had == IMPORT else had)
 
 
 class _ByContents:

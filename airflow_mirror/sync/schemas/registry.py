@@ -6,7 +6,8 @@ By requests: SchemaRegistryClient's own packages can't be installed beside Airfl
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,14 +16,17 @@ from urllib.parse import quote, urlsplit
 
 from airflow_mirror.common.text_files import read_text
 from airflow_mirror.compat import known_settings
+from airflow_mirror.config import OF_REGISTRY, ClientConfig
 from airflow_mirror.errors import AnswerTooLarge, BrokerError, InputError, TryAgain
 
 _TIMEOUT_S = 15.0
+_CHANGE_S = 5.0  # of a change by a right: whoever takes that away waits for it
 MOST_BYTES = 64 << 20  # of an answer: 100,000 names of subjects are some 5 MB
 _CHUNK_BYTES = 1 << 16
 _NONE = (40401, 40402, 40403, 40408, 40409)  # no such subject, version, id; nor a compatibility, a mode of its own
 _JSON = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
 _APICURIO = "/apis/ccompat/"
+BESIDE = (OF_REGISTRY, "basic.auth.", "bearer.auth.")  # a registry's settings among those of a cluster begin so
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +62,53 @@ def is_named_here(name: str) -> bool:
 class Registry:
     """One registry. :param role: ``source`` or ``target``. :param settings: by the names of Confluent's Python client."""
 
+    _granted: Callable[[], AbstractContextManager[object]] | None = None
+    _freely: Registry | None = None
+
     def __init__(self, role: str, settings: Mapping[str, str]) -> None:
         self.role, self._settings = role, settings
         self.url = (settings.get("schema.registry.url") or settings.get("url", "")).rstrip("/")
+
+    @classmethod
+    def beside(cls, cluster: ClientConfig, name: str) -> Registry:
+        """Return the registry that a job is to ask, by what its Mirror names.
+
+        A name that leads nowhere from here is that of a connection, which whoever started the job has read: its settings
+        stand among those of the registry's cluster (:meth:`handed`).
+
+        :raises InputError: they don't; errors as :meth:`by`.
+        """
+        if is_named_here(name):
+            return cls.of(cluster.role, name)
+        what = f"{cluster.role} registry {name!r}"
+        its = {
+            key.removeprefix(OF_REGISTRY): value for key, value in cluster.properties.items() if key.startswith(BESIDE)
+        }
+        if "url" not in its:
+            raise InputError(
+                what, f"neither an address nor a file here, and the {cluster.role} cluster's settings don't name it",
+                f"Name it by its address, or add {OF_REGISTRY}url to those settings.",
+            )  # fmt: skip
+        return cls.by(cluster.role, its, what)
+
+    def handed(self) -> dict[str, str]:
+        """Return its settings as they stand among those of a cluster, with secrets; see :meth:`beside`."""
+        own = {key: value for key, value in self._settings.items() if key not in ("schema.registry.url", "url")}
+        return {f"{OF_REGISTRY}{key}": value for key, value in {"url": self.url, **own}.items()}
+
+    def by_right(self, granted: Callable[[], AbstractContextManager[object]]) -> Registry:
+        """Return the same registry, each change of which takes a right and holds it until it is answered, 5 s at most.
+
+        Nothing is tried again: it would be later than the right was confirmed.
+        """
+        found = Registry(self.role, self._settings)
+        found._granted, found._freely = granted, self
+        return found
+
+    @property
+    def freely(self) -> Registry:
+        """The same without a right: for who takes back what it did itself, right or no right."""
+        return self._freely or self
 
     @classmethod
     def of(cls, role: str, given: str) -> Registry:
@@ -108,7 +156,8 @@ class Registry:
             ) from None
 
         session = requests.Session()
-        again = Retry(total=3, backoff_factor=0.3, status_forcelist=(429, 502, 503, 504), raise_on_status=False)
+        tries = 0 if self._granted else 3
+        again = Retry(total=tries, backoff_factor=0.3, status_forcelist=(429, 502, 503, 504), raise_on_status=False)
         for scheme in ("http://", "https://"):
             session.mount(scheme, HTTPAdapter(max_retries=again))
         session.headers["Accept"] = "application/vnd.schemaregistry.v1+json"
@@ -122,6 +171,11 @@ class Registry:
             key = self._settings.get("ssl.key.location")
             session.cert = (certificate, key) if key else certificate
         return session
+
+    def mode(self, subject: str) -> str:
+        """Return the mode by which a subject goes; "": the registry has none. Errors as :meth:`ask`."""
+        found = self.ask("GET", f"/mode/{quote(subject, safe='')}?defaultToGlobal=true", none=True)
+        return "" if found is None else str(found["mode"])
 
     def schema(self, schema_id: int | str) -> Registered | None:
         """Return the schema of an id, or of a GUID; None: the registry has none.
@@ -188,12 +242,18 @@ class Registry:
         """
         import requests
 
-        content = bytearray()
+        content, session = bytearray(), self._session
+        right: AbstractContextManager[object] = nullcontext()
+        timeout = _TIMEOUT_S, 4 * _TIMEOUT_S
+        if self._granted is not None and method != "GET":
+            right, timeout = self._granted(), (_CHANGE_S, _CHANGE_S)
         try:
-            with self._session.request(
-                method, url, data=data, headers=headers, timeout=(_TIMEOUT_S, 4 * _TIMEOUT_S), allow_redirects=False,
-                stream=True,
-            ) as answer:  # fmt: skip
+            with (
+                right,
+                session.request(
+                    method, url, data=data, headers=headers, timeout=timeout, allow_redirects=False, stream=True
+                ) as answer,
+            ):
                 for chunk in answer.iter_content(_CHUNK_BYTES):
                     content += chunk
                     if len(content) > most_bytes:

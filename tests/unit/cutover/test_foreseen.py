@@ -10,7 +10,7 @@ import pytest
 from airflow_mirror.cutover import foreseen as module
 from airflow_mirror.cutover.foreseen import foreseen
 from airflow_mirror.cutover.request import CutoverRequest
-from airflow_mirror.cutover.schema_ids import MISSING, SAME, SchemaProof, SchemaRow
+from airflow_mirror.cutover.schema_ids import DIFFERENT, MISSING, SAME, SchemaProof, SchemaRow
 from airflow_mirror.errors import BrokerError, InputError, MissingRight, TryAgain
 from airflow_mirror.kafka.acls import OPERATIONS
 from airflow_mirror.kafka.model import Acl
@@ -43,7 +43,7 @@ def writers(monkeypatch: pytest.MonkeyPatch) -> list[Writer]:
 def asked(source: Any = None, **fields: Any) -> list[str]:
     """Return the findings as level and check; of those that are well, nothing."""
     plan, prover = fields.pop("plan", a_plan("orders")), fields.pop("prover", lambda: None)
-    request = CutoverRequest(plan=plan, mirror=plan.mirror, **fields)
+    request = CutoverRequest(**{"plan": plan, "mirror": plan.mirror, **fields})
     made = foreseen(request, source or Cluster(open_by_default=True), Cluster(), prover)  # type: ignore[arg-type]
     return [f"{one.level} {one.check}" for one in made if one.level != "pass"]
 
@@ -126,6 +126,12 @@ def test_registries_are_asked_before_the_copy() -> None:
     assert asked(prover=proven(SAME, MISSING)) == ["block cutover_schemas"]
     assert asked(prover=fails(TryAgain("the registry does not answer"))) == ["block cutover_schemas"]
     assert asked(prover=fails(BrokerError("ask the registry", 401, "UNAUTHORIZED"))) == ["block cutover_schemas"]
+
+    named = Mirror(name="m", source="a", target="b", source_registry="x", target_registry="y", sync_schemas=True)
+    assert asked(mirror=named, prover=proven(SAME, MISSING)) == [], "its tail registers them"
+    assert asked(mirror=named, prover=proven(MISSING)) == []
+    assert asked(mirror=named, prover=proven(MISSING, DIFFERENT)) == ["block cutover_schemas"]
+    assert asked(mirror=named, prover=proven()) == ["warn cutover_schemas"]
 
     def nowhere() -> Any:
         raise InputError("target registry 'x'", "neither an address nor a connection")

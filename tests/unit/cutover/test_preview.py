@@ -123,6 +123,11 @@ def test_schema_id_that_is_not_the_same_on_the_target_blocks_by_name() -> None:
     assert "airflow-mirror move-schemas" in one.remedy
     assert "topic 'orders': id 9 of the value (orders-value version 2) is another schema" in other.evidence
 
+    held = SchemaProof(rows=[a_schema(7)], records=40, without=(), importing=["orders-value"])
+    findings, _ = judge(replace(WELL, schemas=held), Limits())
+    (one,) = (f for f in findings if f.check == "schemas" and f.level != "pass")
+    assert (one.level, one.object) == ("warn", "1 subject") and "orders-value" in one.evidence
+
     nothing = found(schemas=SchemaProof(rows=(), records=3, without=["orders"]))["schemas"]
     assert nothing[0] == "warn" and "none of 3 records carries an id" in nothing[1]
     assert "schemas" not in found(schemas=None), "a mirror without registries"

@@ -212,4 +212,5 @@ def test_a_mirror_gets_what_it_asks_for() -> None:
     every = ["source", "topics", "configs", "log_starts", "groups"]
     assert wanted(topics=[".*"]) == every
     assert wanted(sync_groups=False, sync_configs=False, sync_log_starts=False) == ["source", "topics"]
-    assert wanted(sync_acls=True, traces="heartbeats, offset-syncs") == [row.name for row in FOLLOWERS]
+    schemas = {"sync_schemas": True, "source_registry": "a", "target_registry": "b"}
+    assert wanted(sync_acls=True, traces="heartbeats, offset-syncs", **schemas) == [row.name for row in FOLLOWERS]
