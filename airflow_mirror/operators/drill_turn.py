@@ -6,6 +6,7 @@ behind it as an XCom: no run id tells two Airflows apart that have one schedule.
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,11 @@ if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.ledger.decisions import Decisions
 
+log = logging.getLogger(__name__)
+
 _KEY = "drill"
+_KILLED_WITHIN_S = 600.0  # Airflow gives a task whose worker is gone five minutes
+_LOOK_AGAIN_S = 2.0
 
 
 def name_of(task: BaseOperator, context: Context) -> str:
@@ -46,6 +51,7 @@ def begin(task: BaseOperator, context: Context, target: ClusterAdmin, mirror: st
     from airflow_mirror.extras.drill import turn
     from airflow_mirror.ledger.decisions import Ledger
 
+    _until_none_is_killed(context)
     # A next try has the XComs of the tasks before it alone, and what it has stored.
     store: Any = context.get("task_state_store")
     stored = None if store is None else store.get(_KEY)
@@ -57,6 +63,24 @@ def begin(task: BaseOperator, context: Context, target: ClusterAdmin, mirror: st
     if found := turn.begin(ledger, mirror, run, name, time.time()):
         raise _standing_back(found, context, ledger, mirror)
     return run
+
+
+def _until_none_is_killed(context: Context) -> None:
+    """Return once no task of this run is being ended, as all are whose run was cleared while they ran.
+
+    Seen with Airflow 3.3: if a task fails meanwhile, and all behind it with it, the scheduler takes the run for
+    deadlocked and ends it, without its teardowns; the drill's tail and topic would stay.
+    """
+    ti: Any = context["ti"]
+    if not getattr(context.get("dag_run"), "clear_number", 0):
+        return
+    deadline = time.monotonic() + _KILLED_WITHIN_S
+    while time.monotonic() < deadline:
+        states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id])[ti.run_id]
+        if not (killed := [name for name, state in states.items() if state == "restarting"]):
+            return
+        log.info("waiting until the try before has ended: %s", ", ".join(sorted(killed)))
+        time.sleep(_LOOK_AGAIN_S)
 
 
 def stand_back(task: BaseOperator, context: Context, target: ClusterAdmin, mirror: str) -> None:

@@ -21,11 +21,16 @@ from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 
 class OfRun(FakeTI):
-    """A task of a run of one Airflow: it has the XComs of that one."""
+    """A task of a run of one Airflow: it has the XComs of that one. ``restarting``: looks at its run that find a kill."""
 
-    def __init__(self, xcoms: dict[str, Any], run: str = "scheduled__1") -> None:
+    def __init__(self, xcoms: dict[str, Any], run: str = "scheduled__1", restarting: list[str] | None = None) -> None:
         super().__init__()
-        self.xcoms, self.run_id = xcoms, run
+        self.xcoms, self.run_id, self.restarting = xcoms, run, restarting or []
+
+    def get_task_states(self, dag_id: str, run_ids: list[str]) -> dict[str, dict[str, str]]:
+        assert (dag_id, run_ids) == (self.dag_id, [self.run_id])
+        found = self.restarting.pop() if self.restarting else "failed"
+        return {self.run_id: {"open": "running", "lose": found}}
 
     def xcom_push(self, key: str, value: Any) -> None:
         self.xcoms[key] = value
@@ -60,12 +65,12 @@ class Drill:
 
     def run(
         self, task_id: str, xcoms: dict[str, Any], run: str = "scheduled__1", store: FakeStore | None = None,
-        cleared: int = 0,
+        cleared: int = 0, restarting: list[str] | None = None,
     ) -> None:  # fmt: skip
         """Run a task, of the Airflow that has these XComs. :param cleared: how often its run was."""
         task: Any = self.dag.get_task(task_id)
         dag_run = SimpleNamespace(clear_number=cleared)
-        context: Any = {"ti": OfRun(xcoms, run), "task": task, "task_state_store": store, "dag_run": dag_run}
+        context: Any = {"ti": OfRun(xcoms, run, restarting), "task": task, "task_state_store": store, "dag_run": dag_run}
         if task_id == "stop":
             own_drill_only(context)
         else:
@@ -114,6 +119,20 @@ def test_drill_that_is_cleared_whole_knows_its_turn_before_it_is_opened_again(dr
     drill.run("groups", one)
     drill.run("open", one)
     drill.run("groups", one, cleared=1)
+
+
+@pytest.mark.usefixtures("connections", "home", "state")
+def test_cleared_drill_does_not_fail_while_a_task_of_the_try_before_is_being_ended(
+    drill: Drill, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The scheduler took the run for deadlocked then, and ended it without its teardowns: tail and topic stayed."""
+    monkeypatch.setattr("airflow_mirror.operators.drill_turn._LOOK_AGAIN_S", 0.01)
+    one, looks = dict[str, Any](), ["restarting"] * 3
+    drill.run("open", one, restarting=looks)
+    assert len(looks) == 3, "a run that nobody has cleared is not asked for"
+    with pytest.raises(AirflowFailException, match="clear the run again"):
+        drill.run("open", one, cleared=1, restarting=looks)
+    assert looks == [] and "waiting until the try before has ended: lose" in caplog.text
 
 
 @pytest.mark.usefixtures("connections", "home")
