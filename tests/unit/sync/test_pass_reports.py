@@ -22,6 +22,7 @@ from airflow_mirror.sync.following.follower import FollowReport
 from airflow_mirror.sync.log_starts.follower import StartsReport
 from airflow_mirror.sync.mm2_topics.follower import TraceReport
 from airflow_mirror.sync.mm2_topics.heartbeats import HeartbeatReport
+from airflow_mirror.sync.schemas.follower import SchemaFollowReport
 from airflow_mirror.sync.topic_discovery import AmendingReport
 from tests.builders import rule
 from tests.unit.jobs.test_followers import every_follower
@@ -72,6 +73,10 @@ def samples() -> dict[str, Any]:
         "log_starts, with all": StartsReport(
             topics=2, moved=1, kept=two("kept"), compacted=two("compacted"), not_compacted=two("not compacted"),
             longer=two("longer"), left_alone=two("alone"), left_out=two("left"), failed=two("failed"), took_s=0.5,
+        ),
+        "schemas": SchemaFollowReport(versions=2, took_s=0.5),
+        "schemas, with all": SchemaFollowReport(
+            versions=2, done=two("done"), differs=two("differs"), left_out=two("left"), failed=two("failed"), took_s=0.5
         ),
         "source": EndsReport(seen=7.5, partitions=2, took_s=0.5),
         "source, with all": EndsReport(partitions=2, failed=two("failed"), took_s=0.5),
