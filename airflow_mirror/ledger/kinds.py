@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from dataclasses import fields as fields_of
 from enum import Enum
 from functools import cache, cached_property, partial
+from hashlib import sha256
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -100,7 +101,7 @@ class Kind:
         found = re.findall(r"\{(\w+)(:path)?\}", self.pattern)
         names = (f"(?P<{name}>{'.+' if path else '[^/]+'})" for name, path in found)
         text = re.escape(self._form).replace(r"\{\}", "{}").format(*names)
-        return re.compile(text + r"/\d+/\d+" * self.in_pieces, re.DOTALL)
+        return re.compile(text + r"/\d+/\d+(?:-[0-9a-f]+)?" * self.in_pieces, re.DOTALL)
 
     def key(self, *names: object) -> str:
         """Return the key of one record; of its pieces, what comes before their numbers."""
@@ -245,18 +246,28 @@ def _is_a(value: object, hint: Any) -> bool:
 
 
 def in_pieces(key: str, value: bytes) -> dict[str, bytes]:
-    """Return a value of any size as values of keys ``<key>/<n>/<of>``, each of which fits into a record."""
-    # Each key says how many there are. A writer that dies between two batches leaves fewer, and the value counts as not
-    # there.
+    """Return a value of any size as values of keys ``<key>/<n>/<of>``, each of which fits into a record.
+
+    More than one say in ``<of>`` of which writing they are, by a digest of the whole.
+    """
+    # A writer that dies between two batches leaves fewer than it meant to, beside all of the value that it was to
+    # replace. Without the digest, as many pieces of the one and of the other would be taken for a value.
     pieces = [value[at : at + MOST_BYTES] for at in range(0, len(value), MOST_BYTES)] or [b""]
-    return {f"{key}/{n}/{len(pieces)}": piece for n, piece in enumerate(pieces)}
+    of = str(len(pieces)) if len(pieces) == 1 else f"{len(pieces)}-{sha256(value).hexdigest()[:12]}"
+    return {f"{key}/{n}/{of}": piece for n, piece in enumerate(pieces)}
 
 
 def whole(values: Mapping[str, bytes], key: str) -> bytes | None:
-    """Return the value of which :func:`in_pieces` made pieces; None if it is not there, or not all of it."""
+    """Return the value of which :func:`in_pieces` made pieces; None if it is not there, or not all of it.
+
+    Of several that are all there, the one that was written last.
+
+    :param values: in the order in which they were written.
+    """
     found = {name.removeprefix(f"{key}/"): piece for name, piece in values.items() if name.startswith(f"{key}/")}
-    counts = {name.partition("/")[2] for name in found}
-    # Of a writer that died amid it, or two counts of two writings under one key: neither may be taken for a value.
-    if len(counts) != 1 or len(found) != int(of := counts.pop()):
-        return None
-    return b"".join(found[f"{n}/{of}"] for n in range(int(of)))
+    # Who replaces a value removes the old one behind the new one: before that both may be there, or the new one in part.
+    for of in reversed(dict.fromkeys(name.partition("/")[2] for name in found)):
+        names = [f"{n}/{of}" for n in range(int(of.partition("-")[0]))]
+        if found.keys() >= {*names}:
+            return b"".join(found[name] for name in names)
+    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.policy import STATE, WISHES
 from airflow_mirror.errors import MissingRight, RequestRefused, TryAgain
 from airflow_mirror.ledger.kinds import MOST_BYTES, in_pieces, whole
+from airflow_mirror.ledger.records import WINDOW
 from airflow_mirror.ledger.state import StateLog, state_of
 from airflow_mirror.wire import metadata
 from airflow_mirror.wire.cluster import WireCluster
@@ -185,9 +187,28 @@ def test_large_values_are_written_in_several_batches(cluster: DrivenCluster, wir
     state.write(in_pieces("plan", text) | in_pieces("empty", b""))
     assert (whole(state.read(), "plan"), whole(state.read(), "empty"), whole(state.read(), "pla")) == (text, b"", None)
     assert len(cluster.asked("Produce")) == 3
-    assert keys(cluster) == ["plan/0/3", "plan/1/3", "plan/2/3", "empty/0/1"]
-    state.write({"plan/1/3": None})
+    of = f"3-{sha256(text).hexdigest()[:12]}"
+    assert keys(cluster) == [f"plan/0/{of}", f"plan/1/{of}", f"plan/2/{of}", "empty/0/1"]
+    state.write({f"plan/1/{of}": None})
     assert whole(state.read(), "plan") is None
+
+
+def test_two_writings_under_one_key_are_never_mixed(cluster: DrivenCluster, wire: WireCluster) -> None:
+    """A writer dies anywhere between writing the new value and removing the old one; both have as many pieces."""
+    old, new = (bytes([n]) * (3 * MOST_BYTES) for n in (1, 2))
+    state = state_on(cluster, wire)
+    state.write(in_pieces("plan", old))
+    seen = list[bytes | None]()
+    for key, piece in in_pieces("plan", new).items():
+        seen.append(whole(state.read(), "plan"))
+        state.write({key: piece})
+    for key in in_pieces("plan", old):
+        seen.append(whole(state.read(), "plan"))
+        state.write({key: None})
+    assert [found and found[:1] for found in seen] == [old[:1]] * 3 + [new[:1]] * 3
+    assert {len(found or b"") for found in seen} == {3 * MOST_BYTES} and whole(state.read(), "plan") == new
+    names = [WINDOW.match(key) for value in (old, b"") for key in in_pieces(WINDOW.key("m", "day"), value)]
+    assert names == [{"mirror": "m", "window": "day"}] * 4
 
 
 # --- wishes -------------------------------------------------------------------------------------------------------------
