@@ -70,8 +70,20 @@ def build_into(folder: Path, epoch: int) -> list[Path]:
     return sorted(folder.iterdir())
 
 
+def require_tagged() -> None:
+    """Return unless the commit has a tag of another version than the package: what is published has one name.
+
+    The version stands in the package, not in tags alone: executors compare it, and a clone without tags has it, too.
+    """
+    tags = run("git", "tag", "--points-at", "HEAD", "v*").split()
+    version = run(sys.executable, "-c", "import airflow_mirror; print(airflow_mirror.__version__)").strip()
+    if tags and f"v{version}" not in tags:
+        raise SystemExit(f"the commit is tagged {', '.join(tags)}, and the package says {version}: correct one of them")
+
+
 def build() -> Path:
     """Build both twice, check that they are the same, their metadata and contents, and return the wheel."""
+    require_tagged()
     epoch = int(run("git", "log", "-1", "--format=%ct"))
     built = build_into(DIST, epoch)
     with tempfile.TemporaryDirectory(prefix="airflow-mirror-again-") as again:
