@@ -69,7 +69,7 @@ def tell_events(task: BaseOperator, context: Context, mirror: Mirror, plan: Plan
 
     At most :data:`MOST_EVENTS`, those with most offsets first; how many were left out is said.
 
-    :param by: what was done with the topics, for whoever is started: ``copy``, ``verify`` or ``cutover``.
+    :param by: what was done with the topics, for whoever is started: ``copy``, ``verify``, ``cutover`` or ``rollback``.
     """
     aliases = [outlet for outlet in task.outlets if isinstance(outlet, AssetAlias)]
     with _beside_the_work():

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from airflow_mirror.hooks.assets import tell_events, tell_lineage
 from airflow_mirror.hooks.home import alarm, report_dir
 from airflow_mirror.operators.base import MirrorOperator, flag, names
-from airflow_mirror.operators.cutover import CutoverOperator, fencing_once, report_signer
+from airflow_mirror.operators.cutover import CutoverOperator, fencing_once, report_signer, tell_assets
 from airflow_mirror.operators.summaries import compact
 
 if TYPE_CHECKING:
@@ -172,10 +173,14 @@ class RollbackCutoverOperator(CutoverOperator):
         request = replace(self._request(reverse, context), alarm=alarm())
         run_dir = report_dir(reverse, context["ti"].run_id)
         with self._connected(request, reverse, context) as (clusters, kept), fencing_once(run_dir, again):
+            tell_lineage(reverse, way.plan)
             way = way_back(mirror.name, clusters.on.turned(), accepted)  # by connections that live
             report = roll_back(
                 way, request, clusters, kept, log=cast("Any", self.log), stop=self._stop, signer=signer,
                 additions=Additions(require=self._refuses(kept, context, again), clients=clients_of(way.plan, clusters)),
             )  # fmt: skip
         path = str(run_dir / "report.json")
-        return compact({**report.summary(), **name, "report": path}, full=path)
+        summary = compact({**report.summary(), **name, "report": path}, full=path)
+        tell_assets(self, context, summary)
+        tell_events(self, context, reverse, way.plan, "rollback")
+        return summary

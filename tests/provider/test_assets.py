@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -20,11 +21,16 @@ from airflow.sdk.execution_time.task_runner import _serialize_outlet_events
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.request import Clusters
+from airflow_mirror.cutover.rollback import run as rollback
+from airflow_mirror.cutover.rollback.run import WayBack
 from airflow_mirror.hooks import assets
 from airflow_mirror.hooks.kafka import MirrorKafkaHook
 from airflow_mirror.operators.cutover import CutoverOperator
 from airflow_mirror.operators.mirror import StartMirrorOperator
+from airflow_mirror.operators.rollback import RollbackCutoverOperator
 from airflow_mirror.operators.verify import VerifyMirrorOperator
 from airflow_mirror.plan import Plan
 from airflow_mirror.sync.lag import PartitionLag
@@ -121,6 +127,26 @@ def test_cutover_tells_its_topics_beside_its_summary(
     assert collected() == ([HERE], [THERE])
     by_key = {one["dest_asset_key"]["name"]: one["extra"] for one in events()}
     assert by_key[THERE]["by"] == "cutover" and by_key["switched"]["outcome"] == "cut_over"
+
+
+def test_rollback_reads_the_target_and_writes_the_old_source(
+    context: dict[str, Any], plan: Plan, mirror: dict[str, Any], collected: Callable[[], Any], events: Callable[[], Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    back = replace(plan, mirror=replace(plan.mirror, name="m-reverse", source="dst", target="src"))
+    report = CutoverReport(mirror="m-reverse", plan_hash=back.hash, outcome="cut_over")
+    way = WayBack(mirror="m", plan=back, decided=cast("Any", None), report_of=cast("Any", None))
+    clusters = Clusters(on=Platform.of(*cast("Any", ("dst", "src"))), fence=cast("Any", None), verify=lambda _: [])
+    monkeypatch.setattr("airflow_mirror.hooks.kafka.admins_of", lambda _: nullcontext(("src", "dst")))
+    monkeypatch.setattr(rollback, "way_back", lambda *_: way)
+    monkeypatch.setattr(rollback, "roll_back", lambda *_, **__: report)
+    monkeypatch.setattr(RollbackCutoverOperator, "_connected", lambda *_: nullcontext((clusters, None)))
+    monkeypatch.setattr(RollbackCutoverOperator, "stored_plan", lambda *_: back)
+    RollbackCutoverOperator(task_id="r", mirror=mirror, outlets=[Asset("switched"), ALIAS]).execute(context)
+    assert collected() == ([THERE], [HERE])
+    by_key = {one["dest_asset_key"]["name"]: one["extra"] for one in events()}
+    assert by_key[HERE] == {"mirror": "m-reverse", "by": "rollback", "source": THERE}
+    assert by_key["switched"]["outcome"] == "cut_over"
 
 
 def test_where_there_are_too_many_the_largest_are_told_and_the_rest_is_said_once(
