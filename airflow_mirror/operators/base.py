@@ -176,11 +176,15 @@ class PlannedOperator(MirrorOperator):
     def __init__(self, *, plan: str | Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.plan = plan
+        self._read: tuple[str, Mirror, Plan] | None = None
 
     def stored_plan(self, mirror: Mirror) -> Plan:
-        """Return the plan that this task executes.
+        """Return the plan that this task executes. It is read once: a plan's hash is its content.
 
         :raises InputError: there is none, it is of another mirror, or it must not be executed.
         """
         assert self._context is not None
-        return load_plan(plan_hash(self, self.plan, mirror, self._context), mirror)
+        wanted = plan_hash(self, self.plan, mirror, self._context)
+        if self._read is None or self._read[:2] != (wanted, mirror):
+            self._read = wanted, mirror, load_plan(wanted, mirror)
+        return self._read[2]
