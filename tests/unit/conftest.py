@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from coverage import Coverage
 
 HERE = Path(__file__).parent
-NOTED = (*PACKAGES, "driven", "jobs", "kafka")  # folders of tests: what runs those packages, and what they run
+NOTED = (*PACKAGES, "driven", "jobs", "kafka", "schemas")  # folders of tests: what runs those packages, and what they run
 
 # A quarter of hypothesis's own number in the run that is for all day; the part `properties` tries very many.
 settings.register_profile(
