@@ -166,9 +166,11 @@ class StartMirrorOperator(SparkJobOperator):
                 return waited
             if tail is not None:
                 raise WriterRuns(TAIL, f"{tail.directory} on host {tail.host}", KIND_OF_MODE["tail"], self.kind)
-        copied = super().run(mirror, context)
-        tell_events(self, context, mirror, plan, "copy")
-        return copied
+        return super().run(mirror, context)
+
+    def tell(self, mirror: Mirror, context: Context) -> None:
+        """Give events of what was copied."""
+        tell_events(self, context, mirror, self.stored_plan(mirror), "copy")
 
     def _launch(self, mirror: Mirror, plan: Plan, replaces: str) -> Handle:
         before = self.runner.find(TAIL)

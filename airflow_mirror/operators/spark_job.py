@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pendulum
-from airflow.sdk import ResumableJobMixin
+from airflow.sdk import ResumableJobMixin, conf
 
 from airflow_mirror.errors import InvalidField, WriterRuns
 from airflow_mirror.hooks.gauges import tell_copy
 from airflow_mirror.hooks.home import alarm, metrics_file, plans_of, poll_interval_s
+from airflow_mirror.hooks.outcomes import task_outcome
 from airflow_mirror.hooks.spark import master_of, runner_for
 from airflow_mirror.jobs.progress.wording import progress_line
 from airflow_mirror.jobs.runner import state
@@ -19,9 +21,10 @@ from airflow_mirror.jobs.runner.directory import job_name
 from airflow_mirror.jobs.runner.local import TAIL
 from airflow_mirror.jobs.runner.spec import WRITERS, JobSpec
 from airflow_mirror.mirror import COPY_IGNORES
-from airflow_mirror.operators.base import PlannedOperator, number
+from airflow_mirror.operators.base import PlannedOperator, mirror_from, number
 from airflow_mirror.operators.links import JobLogLink, LiveStateLink, show_links
 from airflow_mirror.operators.summaries import compact
+from airflow_mirror.triggers.job import JobTrigger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,6 +47,8 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
     :param spark_conn_id: Airflow connection of type ``spark``; None runs Spark here, with all cores (templated).
     :param spark_conf: Spark settings, for example ``{"spark.driver.memory": "4g"}`` (templated).
     :param durable: False never looks for a running job of an earlier try.
+    :param deferrable: wait in the triggerer, without a slot, for a job whose driver runs on a cluster (deploy mode
+        ``cluster``). One whose driver is a process of this worker is waited for here.
     """
 
     template_fields: Sequence[str] = (*PlannedOperator.template_fields, "spark_conf", "spark_conn_id")
@@ -52,9 +57,11 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
     kind: str
 
     def __init__(
-        self, *, spark_conn_id: str | None = None, spark_conf: Mapping[str, str] | None = None, **kwargs: Any
-    ) -> None:
+        self, *, spark_conn_id: str | None = None, spark_conf: Mapping[str, str] | None = None,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False), **kwargs: Any,
+    ) -> None:  # fmt: skip
         super().__init__(**kwargs)
+        self.deferrable = deferrable
         self.spark_conn_id = spark_conn_id
         self.spark_conf = spark_conf or {}
         self._mirror: Mirror | None = None
@@ -67,21 +74,44 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
 
     def execute(self, context: Context) -> Any:
         """Run the task; see :class:`MirrorOperator`."""
-        try:
+        with closing(self):
             return super().execute(context)
-        finally:
-            if self._runner is not None:
-                self._runner.close()
 
     def run(self, mirror: Mirror, context: Context) -> Any:
-        """Run the job to its end and return its summary."""
+        """Run the job to its end and return its summary.
+
+        :raises TaskDeferred: it is waited for in the triggerer; :meth:`resume` goes on.
+        """
         self._prepare(mirror)
-        result = self.execute_resumable(context)
+        return self._ended(mirror, context, self.execute_resumable(context))
+
+    def resume(self, context: Context, event: Mapping[str, Any], external_id: Any) -> Any:
+        """Go on behind the triggerer's wait, on any worker: the job has ended, or is silent, and is judged here.
+
+        :param event: of :class:`.JobTrigger`. :param external_id: the job's handle. Errors as of :meth:`run`.
+        """
+        self._context = context
+        with task_outcome(), closing(self):
+            self.log.info("%s", event["said"])
+            mirror = mirror_from(self.mirror)
+            self._prepare(mirror)
+            return self._ended(mirror, context, self.poll_until_complete(external_id, context))
+
+    def close(self) -> None:
+        """Give up connections."""
+        if self._runner is not None:
+            self._runner.close()
+
+    def tell(self, mirror: Mirror, context: Context) -> None:
+        """Tell Airflow of what the job has done, once it has ended well."""
+
+    def _ended(self, mirror: Mirror, context: Context, result: Any) -> Any:
         # Clearing a finished task means "run it again". Airflow 3.3 keeps the store on clear, and the mixin would
         # return the old result.
         store = context.get("task_state_store")
         if store is not None:
             store.delete(self.external_id_key)
+        self.tell(mirror, context)
         return result
 
     def _prepare(self, mirror: Mirror) -> None:
@@ -157,12 +187,16 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
     def poll_until_complete(self, external_id: Any, context: Context) -> Any:
         """Wait until the job ends.
 
-        :raises JobFailed: or InputError, JobNeedsHuman, depending on the cause.
+        :raises JobFailed: or InputError, JobNeedsHuman, depending on the cause. :raises TaskDeferred: as :meth:`run`.
         """
         self._job = external_id  # set again for on_kill after a reconnect
         show_links(self, context, external_id["dir"])
         said = time.monotonic()
         while self.is_job_active(self.get_job_status(external_id, context)):
+            if self.deferrable and self.runner.is_away(external_id):
+                assert self._mirror is not None
+                trigger = JobTrigger(self._mirror.to_dict(), self.spark_conn_id, external_id, poll_interval_s())
+                self.defer(trigger=trigger, method_name="resume", kwargs={"external_id": external_id})
             time.sleep(poll_interval_s())
             progress = self.runner.progress(external_id)
             if self._mirror is not None:

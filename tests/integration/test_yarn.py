@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import tempfile
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-mirror-ya
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
 import pytest
+from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.hooks.home import plans_of
@@ -34,6 +37,7 @@ from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOpera
 from airflow_mirror.operators.plan import PlanMirrorOperator
 from airflow_mirror.operators.topics import CreateTargetTopicsOperator
 from airflow_mirror.operators.verify import VerifyMirrorOperator
+from airflow_mirror.triggers.job import JobTrigger
 from sandbox import Cluster, clusters
 from sandbox.settings import USERS
 from sandbox.yarn import YarnCluster, processes_below
@@ -92,9 +96,30 @@ class World:
         self.run = partial(self.run, plan=self.plan)  # type: ignore[method-assign]
         self.run(CreateTargetTopicsOperator)
 
+    @property
+    def context(self) -> Any:
+        return {"ti": FakeTI(self.topic), "task_state_store": self.store}
+
     def run(self, operator: Any, **kwargs: Any) -> Any:
-        context: Any = {"ti": FakeTI(self.topic), "task_state_store": self.store}
-        return operator(task_id="t", mirror=self.mirror, **kwargs).execute(context)
+        return operator(task_id="t", **{"mirror": self.mirror, **kwargs}).execute(self.context)
+
+    def deferred(self, operator: Any, **kwargs: Any) -> TaskDeferred:
+        """Run a task until it waits in the triggerer."""
+        with pytest.raises(TaskDeferred) as e:
+            self.run(operator, deferrable=True, **kwargs)
+        return e.value
+
+    def run_deferred(self, operator: Any, another: Path, **kwargs: Any) -> Any:
+        """Run a task that waits in the triggerer, and goes on at a worker with this home."""
+        wait = self.deferred(operator, **kwargs)
+        os.environ["AIRFLOW__MIRROR__HOME"] = str(another)
+        task = operator(task_id="t", mirror=self.mirror, plan=self.plan, deferrable=True, **kwargs)
+        while True:
+            event = asyncio.run(first_event(trigger_of(wait)))
+            try:
+                return task.resume(self.context, event, **json.loads(json.dumps(wait.kwargs)))
+            except TaskDeferred as e:  # it was silent while it waited for a container
+                wait = e
 
     @property
     def spark(self) -> dict[str, Any]:
@@ -180,13 +205,22 @@ def world(
         wait_until(lambda: processes_below(yarn.directory / "target") == [], "no container is left", 60, 0.5)
 
 
-def test_bulk_copy_and_comparison_run_on_yarn_with_equal_records(world: World) -> None:
-    """The summaries of the drivers come back, although nothing of this host is theirs."""
+def test_bulk_copy_and_comparison_run_on_yarn_with_equal_records(world: World, tmp_path: Path) -> None:
+    """The summaries of the drivers come back, although nothing of this host is theirs; also past the triggerer."""
     copied = world.run(StartMirrorOperator, **world.spark)
     assert copied["partitions"] == PARTITIONS and copied["records"] > 700, copied
     assert_equal(world.source, world.target, world.topic, PARTITIONS)
-    verified = world.run(VerifyMirrorOperator, level="records", **world.spark)
+    verified = world.run_deferred(VerifyMirrorOperator, tmp_path / "another", level="records", **world.spark)
     assert verified["differences"] == [] and verified["records"] == copied["records"], verified
+
+
+def test_user_who_ends_a_task_that_waits_in_the_triggerer_ends_its_application(world: World) -> None:
+    slow = replace(world.mirror, max_bytes_per_second=2_000)
+    wait = world.deferred(StartMirrorOperator, mirror=slow, **world.spark)
+    job = (wait.kwargs or {})["external_id"]["id"]
+    wait_until(lambda: world.state(job) == "RUNNING UNDEFINED", "it runs", 300, 0.5)
+    asyncio.run(trigger_of(wait).on_kill())
+    assert world.state(job) == "KILLED KILLED"
 
 
 def test_tail_on_yarn_follows_unseen_and_stops_when_asked(world: World) -> None:
@@ -247,6 +281,17 @@ def test_job_outlives_its_submitter_and_is_found_again(world: World, tmp_path: P
         assert runner.summary(there)["errors"] == [] and runner.summary(there)["records"] > 700
     assert_equal(world.source, world.target, world.topic, PARTITIONS)
     assert len(world.yarn.applications(tag_of(handle["id"]))) == 1
+
+
+def trigger_of(wait: TaskDeferred) -> JobTrigger:
+    """Return the trigger as another process makes it."""
+    _, kwargs = wait.trigger.serialize()
+    return JobTrigger(**json.loads(json.dumps(kwargs)))
+
+
+async def first_event(trigger: JobTrigger) -> Any:
+    async for event in trigger.run():
+        return event.payload
 
 
 def is_token_file(path: Path) -> bool:

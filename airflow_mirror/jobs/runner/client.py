@@ -60,6 +60,10 @@ class ThisHost:
         has_driver = driver is None or process.is_alive(int(driver["pid"]), driver["started"])
         return is_running(handle) and has_driver
 
+    def is_away(self, handle: Mapping[str, Any]) -> bool:
+        """See :class:`.place.Place`."""
+        return False
+
     def stop(self, handle: Mapping[str, Any], grace_s: float) -> bool:
         """See :class:`.place.Place`.
 

@@ -145,6 +145,10 @@ class Elsewhere:
             write_json(path, {**report, "gone": True, "error": why or None})
         return found
 
+    def is_away(self, handle: Handle) -> bool:
+        """See :class:`.place.Place`: what submits it has to end first."""
+        return not is_running(handle)
+
     def stop(self, handle: Handle, grace_s: float) -> bool:
         """See :class:`.place.Place`. A tail is asked to stop in the target's state; other jobs have nothing to finish."""
         asked = time.monotonic()
@@ -189,7 +193,7 @@ class Elsewhere:
         key = _key(handle)
         if key not in self._states:
             self._target = self._target or self._open()
-            self._states[key] = state_of(self._target, f"{key}/")
+            self._states[key] = said_by(self._target, handle)
         return self._states[key]
 
     def _copy(self, state: State, handle: Handle) -> dict[str, Any]:
@@ -211,6 +215,11 @@ class Elsewhere:
 
     def _is_there(self, job: str) -> bool:
         return time.monotonic() - self._asked.get(job, float("-inf")) < _ASK_EVERY_S
+
+
+def said_by(target: ClusterAdmin, handle: Handle) -> State:
+    """Return the state that holds a job's report, for :func:`.reports.read`."""
+    return state_of(target, f"{_key(handle)}/")
 
 
 def _key(handle: Handle) -> str:

@@ -223,6 +223,10 @@ class LocalRunner:
         """Return whether the job can be judged and ended from this host."""
         return self._place_of(handle).reaches(handle)
 
+    def is_away(self, handle: Handle) -> bool:
+        """Return whether the job needs no process of this host any more, and may be waited for anywhere."""
+        return self._place_of(handle).is_away(handle)
+
     def _place_of(self, handle: Handle) -> Place:
         """Return where the job runs: another place than the next ones if the connection was changed meanwhile.
 

@@ -48,6 +48,9 @@ class Place(Protocol):
         :raises TryAgain: nobody who knows can be asked.
         """
 
+    def is_away(self, handle: Mapping[str, Any]) -> bool:
+        """Return whether the job needs no process of this host any more, and is heard wherever its target is reached."""
+
     def stop(self, handle: Mapping[str, Any], grace_s: float) -> bool:
         """End a job that :meth:`reaches` reaches; return whether it stopped by itself within ``grace_s`` seconds."""
 

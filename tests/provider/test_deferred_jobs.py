@@ -1,0 +1,156 @@
+"""Jobs whose drivers run on a cluster are waited for in the triggerer: no slot is held, and nothing is judged there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+
+from airflow_mirror.errors import ClusterUnreachable
+from airflow_mirror.hooks import job_reports
+from airflow_mirror.jobs.runner import cluster_mode, reports
+from airflow_mirror.jobs.runner.client import ThisHost
+from airflow_mirror.jobs.runner.local import LocalRunner
+from airflow_mirror.operators.mirror import StartMirrorOperator
+from airflow_mirror.operators.verify import VerifyMirrorOperator
+from airflow_mirror.plan import Plan
+from airflow_mirror.triggers import job as job_trigger
+from airflow_mirror.triggers.job import JobTrigger
+from tests.provider.conftest import PLAN, InMemory, Started
+from tests.unit.ledger.memory import MemoryState
+
+
+@pytest.fixture(autouse=True)
+def away(
+    fake_spark: Started, clusters: InMemory, state: MemoryState, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fake Spark's drivers are on a cluster: nothing of them is on this host, and they report to the target."""
+    monkeypatch.setattr(ThisHost, "is_away", lambda *_: True)
+    monkeypatch.setattr(cluster_mode, "state_of", lambda *_: state)
+    fake_spark[1]["is"] = "slow"
+
+
+def deferred(context: dict[str, Any], mirror: dict[str, Any], operator: Any = StartMirrorOperator) -> TaskDeferred:
+    """Have a task of its own begin to wait."""
+    with pytest.raises(TaskDeferred) as e:
+        operator(plan=PLAN, task_id="t", mirror=mirror, deferrable=True).execute(context)
+    return e.value
+
+
+def trigger_of(wait: TaskDeferred) -> JobTrigger:
+    path, kwargs = wait.trigger.serialize()
+    assert path == "airflow_mirror.triggers.job.JobTrigger"
+    return JobTrigger(**json.loads(json.dumps(kwargs)))
+
+
+def event_of(trigger: JobTrigger) -> dict[str, Any]:
+    async def heard() -> list[Any]:
+        return [event.payload async for event in trigger.run()]
+
+    (one,) = asyncio.run(heard())
+    return one
+
+
+def resume(wait: TaskDeferred, event: Any, context: dict[str, Any], mirror: dict[str, Any], operator: Any) -> Any:
+    """Go on in another process: nothing but what Airflow keeps is known there."""
+    task = operator(plan=PLAN, task_id="t", mirror=mirror, deferrable=True)
+    kwargs = json.loads(json.dumps(wait.kwargs))
+    return getattr(task, wait.method_name)(context, event, **kwargs)
+
+
+def ends(wait: TaskDeferred, behaviour: Callable[[Path], None]) -> None:
+    """Let the job end: its process is gone, and its files say how."""
+    handle = (wait.kwargs or {})["external_id"]
+    os.killpg(handle["pid"], signal.SIGKILL)
+    behaviour(Path(handle["dir"], "status.json"))
+
+
+@pytest.mark.parametrize("operator", [StartMirrorOperator, VerifyMirrorOperator])
+def test_task_frees_its_slot_and_returns_the_summary(
+    operator: Any, context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = list[str]()
+    monkeypatch.setattr(operator, "tell", lambda *_: told.append("told"))
+    wait = deferred(context, mirror, operator)
+    assert not told and "mirror_job" in context["task_state_store"], "a retry would find the job"
+    summary = {"records": 7, "end_offsets": {}}
+    reports.write(state, reports.report_key("m", (wait.kwargs or {})["external_id"]["id"]), {
+        "state": "SUCCEEDED", "updated": 1.5, "summary": summary,
+    })  # fmt: skip
+    event = event_of(trigger_of(wait))
+    assert event == {"said": "the job said SUCCEEDED"}
+    ends(wait, lambda path: path.write_text(json.dumps({"state": "SUCCEEDED", "summary": summary})) and None)
+    found = resume(wait, event, context, mirror, operator)
+    assert found["records"] == 7 and told == ["told"] and "mirror_job" not in context["task_state_store"]
+
+
+def test_job_that_says_nothing_is_looked_after_by_the_task(
+    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may wait for the cluster, or be lost: the task asks whoever knows, and waits again, or fails."""
+    monkeypatch.setattr(job_trigger, "_SILENT_S", 0.05)
+    wait = deferred(context, mirror)
+    event = event_of(trigger_of(wait))
+    assert event == {"said": "the job has said nothing for 0 s"}
+    with pytest.raises(TaskDeferred) as again:
+        resume(wait, event, context, mirror, StartMirrorOperator)
+    assert again.value.kwargs == wait.kwargs and again.value.trigger.serialize() == wait.trigger.serialize()
+    ends(wait, lambda path: path.unlink(missing_ok=True))
+    with pytest.raises(AirflowException, match="its process is gone"):
+        resume(wait, event, context, mirror, StartMirrorOperator)
+
+
+def test_how_a_job_failed_is_told_as_if_the_task_had_waited(context: dict[str, Any], mirror: dict[str, Any]) -> None:
+    wait = deferred(context, mirror)
+    report = {"state": "FAILED", "blame": "input", "error": "topics='[': not a pattern"}
+    ends(wait, lambda path: path.write_text(json.dumps(report)) and None)
+    with pytest.raises(AirflowFailException, match="not a pattern"):
+        resume(wait, {"said": "the job said FAILED"}, context, mirror, StartMirrorOperator)
+
+
+def test_target_that_is_away_is_silence_and_no_error(
+    context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    wait, tries = deferred(context, mirror), list[int]()
+    real = job_reports.JobReports
+
+    def twice_away(*given: Any) -> Any:
+        tries.append(1)
+        if len(tries) < 3:
+            raise ClusterUnreachable("target cluster", "b:1", "refused")
+        return real(*given)
+
+    monkeypatch.setattr(job_trigger, "JobReports", twice_away)
+    key = reports.report_key("m", (wait.kwargs or {})["external_id"]["id"])
+    reports.write(state, key, {"state": "SUCCEEDED", "updated": 1.5})
+    assert event_of(trigger_of(wait))["said"] == "the job said SUCCEEDED" and len(tries) == 3
+    assert capsys.readouterr().out.count("the job is not heard: target cluster") == 1
+
+
+def test_user_who_ends_the_waiting_task_ends_the_job(
+    context: dict[str, Any], mirror: dict[str, Any], home: Path, fake_spark: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait = deferred(context, mirror)
+    runner = LocalRunner(home / "m")
+    monkeypatch.setattr(job_reports, "runner_for", lambda *_: runner)
+    assert len(runner.running()) == 1
+    asyncio.run(trigger_of(wait).on_kill())
+    assert runner.running() == []
+
+
+def test_job_of_this_worker_is_waited_for_here(
+    context: dict[str, Any], mirror: dict[str, Any], fake_spark: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else sees its files, and its driver is a process of this host."""
+    monkeypatch.setattr(ThisHost, "is_away", lambda *_: False)
+    fake_spark[1]["is"] = "quick"
+    found = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, deferrable=True).execute(context)
+    assert found["records"] == 7
