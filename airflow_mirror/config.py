@@ -53,7 +53,10 @@ _FILES = {
     "sasl.kerberos.ccache": "sasl.kerberos.ccache.base64",
     "sasl.gcp.key": "sasl.gcp.key.base64",
 }
-OF_REGISTRY = "schema.registry."  # what a job needs to reach the schema registry beside a cluster; no task does
+# How the settings of a cluster's schema registry begin among its own; of Confluent's own files both forms. No task needs
+# them.
+OF_REGISTRY = "schema.registry."
+OF_A_REGISTRY = (OF_REGISTRY, "basic.auth.", "bearer.auth.")
 _TO_REACH = ("bootstrap.", "broker.address.family", "client.id", "enable.ssl.", "https.", "sasl.", "security.", "ssl.")
 _HOST_NAMES = "ssl.endpoint.identification.algorithm"
 _READ_AGAIN, _READ_AGAIN_S = 2, 0.25
@@ -156,7 +159,7 @@ class Handover:
         """Read the references here in the driver, where they are valid, and the files that they name."""
         settings = {reference: load(reference).with_files().properties for reference in references}
         return cls(
-            {name: {k: v for k, v in its.items() if not k.startswith(OF_REGISTRY)} for name, its in settings.items()}
+            {name: {k: v for k, v in its.items() if not k.startswith(OF_A_REGISTRY)} for name, its in settings.items()}
         )
 
     def secrets(self) -> list[str]:

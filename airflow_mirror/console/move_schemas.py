@@ -10,16 +10,21 @@ from typing import Any
 
 from airflow_mirror.console.command import add_json, add_yes, command
 from airflow_mirror.console.registries import registry_of
-from airflow_mirror.sync.schemas.hold import READONLY, READWRITE, mode_of, release, what_was_done
+from airflow_mirror.sync.schemas.held import READONLY, READWRITE
+from airflow_mirror.sync.schemas.hold import mode_of, release, what_was_done
 from airflow_mirror.sync.schemas.move import MoveReport, move
 from airflow_mirror.sync.schemas.registry import Registry
 from airflow_mirror.wording import count
 
 _TEXT = """\
 Give the target's schema registry what it lacks of the source's: subjects, versions with their ids, references,
-compatibility, modes and contexts, what is softly deleted. Ids are kept in mode IMPORT, and from Apicurio to Apicurio by
-its export and import. Nothing that the target has is overwritten: what differs is named. Without --yes it says what
-would be done. What was interrupted the same command goes on with.
+compatibility and contexts, what is softly deleted. Ids are kept in mode IMPORT, and from Apicurio to Apicurio by its
+export and import. Nothing that the target has is overwritten: what differs is named. Without --yes it says what would be
+done. What was interrupted the same command goes on with.
+
+Of a subject that the target has, new versions alone come: its applications may be there by now, and what is deleted, set
+or frozen on the source is not meant for them. Such differences are named, and so are modes of subjects; --complete brings
+them.
 
 --hold sets the target's registry to mode READONLY first: nobody else registers there, and moves go on, until 'cutover
 --release-registry' has opened the target, or --release, which moves nothing.
@@ -44,6 +49,11 @@ def add(commands: Any) -> None:
             f"--{role}-registry", required=True, metavar="REGISTRY",
             help=f"the {role}'s: its address, a file of properties, or an Airflow connection",
         )  # fmt: skip
+    p.add_argument(
+        "--complete", action="store_true",
+        help="soft deletions, settings and modes also of subjects that the target has: what a kill has left, or what was "
+        "done on the source since. Not once applications use the target's",
+    )  # fmt: skip
     held = p.add_mutually_exclusive_group()
     held.add_argument(
         "--hold", action="store_true", help="let nobody else register at the target's, until it is released"
@@ -58,7 +68,9 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.release:
         return _release(arguments, target)
     say = partial(print, file=sys.stderr) if arguments.yes else lambda _: None
-    found = move(source, target, dry_run=not arguments.yes, keep_out=arguments.hold, say=say)
+    found = move(
+        source, target, dry_run=not arguments.yes, keep_out=arguments.hold, complete=arguments.complete, say=say
+    )  # fmt: skip
     print(json.dumps(found.to_dict(), indent=1) if arguments.json else "\n".join(lines(found, done=arguments.yes)))
     return int(bool(found.conflicts or found.left_out))
 

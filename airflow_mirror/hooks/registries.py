@@ -9,8 +9,9 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
+from airflow_mirror.config import OF_A_REGISTRY
 from airflow_mirror.errors import InputError
-from airflow_mirror.sync.schemas.registry import BESIDE, Registry, is_named_here
+from airflow_mirror.sync.schemas.registry import Registry, is_named_here
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +58,7 @@ def with_registries(configs: dict[str, ClientConfig], mirror: Mirror) -> dict[st
     for role, name in names.items():
         if not is_named_here(name):
             # Not those of another one that the cluster's own settings name: a login would go to the wrong registry.
-            own = {key: value for key, value in configs[role].properties.items() if not key.startswith(BESIDE)}
+            own = {key: value for key, value in configs[role].properties.items() if not key.startswith(OF_A_REGISTRY)}
             found[role] = replace(configs[role], properties=own | registry_of(role, name).handed())
     return found
 

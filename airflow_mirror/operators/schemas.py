@@ -29,13 +29,17 @@ class MoveSchemasOperator(MirrorOperator):
     :param dry_run: only report (templated).
     :param hold: let nobody else register at the target's, until a CutoverOperator with ``release_registry`` has opened it
         (templated). Each run holds it anew: not for a schedule that goes on behind the cutover.
+    :param complete: soft deletions, settings and modes come also where the target has the subject (templated): not once
+        applications use it.
     """
 
-    template_fields: Sequence[str] = ("mirror", "dry_run", "hold")
+    template_fields: Sequence[str] = ("mirror", "dry_run", "hold", "complete")
 
-    def __init__(self, *, dry_run: bool | str = False, hold: bool | str = False, **kwargs: Any) -> None:
+    def __init__(
+        self, *, dry_run: bool | str = False, hold: bool | str = False, complete: bool | str = False, **kwargs: Any
+    ) -> None:  # fmt: skip
         super().__init__(**kwargs)
-        self.hold = hold
+        self.hold, self.complete = hold, complete
         # It shadows BaseOperator's method of that name, which prints rendered templates and which Airflow never calls.
         self.dry_run: bool | str = dry_run  # type: ignore[assignment]
 
@@ -53,8 +57,10 @@ class MoveSchemasOperator(MirrorOperator):
             )
         source, target = registry_of("source", mirror.source_registry), registry_of("target", mirror.target_registry)
         dry_run = flag("dry_run", self.dry_run)
-        keep_out = flag("hold", self.hold)
-        found = move(source, target, dry_run=dry_run, keep_out=keep_out, say=lambda line: self.log.info("%s", line))
+        found = move(
+            source, target, dry_run=dry_run, keep_out=flag("hold", self.hold), complete=flag("complete", self.complete),
+            say=lambda line: self.log.info("%s", line),
+        )  # fmt: skip
         for line in (*found.conflicts, *found.left_out):
             self.log.warning("%s", line)
         path = report_dir(mirror, context["ti"].run_id) / "schemas.json"

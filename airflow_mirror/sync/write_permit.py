@@ -52,10 +52,14 @@ class WritePermit:
 
     def check(self) -> None:
         """Return if something may be written now, without asking anybody; errors as above."""
-        if self._ended.is_set():
-            raise Stopped("the job ends, and what follows the data is no longer written")
+        self.require_going()
         assert self._proof is not None
         self._proof.check()
+
+    def require_going(self) -> None:
+        """Return unless it has ended: who is only reading may stop. :raises Stopped: it has."""
+        if self._ended.is_set():
+            raise Stopped("the job ends, and what follows the data is no longer written")
 
     @contextmanager
     def granted(self, target: WireCluster) -> Iterator[Permit]:

@@ -140,15 +140,18 @@ def test_schemas_move_to_an_empty_registry_of_its_kind_and_follow() -> None:
         full.ask("PUT", "/config/late-value", compatibility="BACKWARD")
         empty.register("late-value", '"int"')  # under another id
 
-        def moved(writes: int = 1000, *, dry_run: bool = False) -> MoveReport:
-            return move(Registry("source", {"url": full.url}), Dying(empty.url, writes), dry_run=dry_run)
+        def moved(writes: int = 1000, **how: bool) -> MoveReport:
+            """By a person, who also completes what a kill has left."""
+            wanted = {"dry_run": False, "complete": True, **how}
+            return move(Registry("source", {"url": full.url}), Dying(empty.url, writes), **wanted)
 
         with pytest.raises(InputError, match="it has no modes, so it can't be held"):
             move(Registry("source", {"url": full.url}), Dying(empty.url, 0), dry_run=False, keep_out=True)
-        before = moved(dry_run=True)
+        before = moved(dry_run=True, complete=False)
         assert before.conflicts == [
             "gone-value version 1 is id 1, which is late-value version 1 on the target, another schema",
             f"late-value version 1 is id {second} on the source, and id 1 on the target",
+            "settings of late-value differ: BACKWARD on the source, none on the target",
         ]
         empty.kill()
         empty.start()

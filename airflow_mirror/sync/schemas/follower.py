@@ -49,8 +49,10 @@ class SchemaFollower(Pass[SchemaFollowReport]):
 
     def __init__(self, sides: Sides) -> None:
         super().__init__(sides)
-        self._here, there = registries(sides.mirror, sides.source.config, sides.target.config)
-        self._there = there.by_right(self._granted)
+        here, there = registries(sides.mirror, sides.source.config, sides.target.config)
+        # Who stops it waits for what is being written, not for thousands of answers.
+        self._here = here.by_right(self._granted, self._right.require_going)
+        self._there = there.by_right(self._granted, self._right.require_going)
 
     def make(self, plan: Plan, now_ms: int, report: SchemaFollowReport) -> None:
         """Make one pass. Errors as :func:`.move.move`."""

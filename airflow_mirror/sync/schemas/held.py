@@ -15,7 +15,7 @@ from airflow_mirror.errors import BrokerError
 from airflow_mirror.sync.schemas.registry import Registry, plain
 
 Place = tuple[str, int]  # a subject and a version
-IMPORT = "IMPORT"
+IMPORT, READONLY, READWRITE = "IMPORT", "READONLY", "READWRITE"
 _BODY = ("schema", "schemaType", "references", "metadata", "ruleSet")
 
 
@@ -76,6 +76,11 @@ def context_of(subject: str) -> str:
     return subject[1:].partition(":")[0] if subject.startswith(":.") else ""
 
 
+def is_context(name: str) -> bool:
+    """Return whether a name is a context's own, and no subject's."""
+    return name.startswith(":.") and name.count(":") == 2 and name.endswith(":")
+
+
 def path_of(subject: str, *more: object) -> str:
     """Return a path below a subject; that of the settings of all for ""."""
     return "".join(f"/{quote(str(one), safe='')}" for one in (subject, *more) if one != "")
@@ -95,8 +100,10 @@ def read(registry: Registry, also: Held | None = None) -> Held:
         subjects.update(_listed(registry, f"/subjects?subjectPrefix={quote(context, safe='')}", "&"))
     versions = dict[Place, Version]()
     for subject in sorted(subjects):
+        numbers = _listed(registry, f"/subjects{path_of(subject)}/versions")
+        # Behind the list of all: what is registered in between is in none, and not taken for deleted.
         live = set(registry.ask("GET", f"/subjects{path_of(subject)}/versions") or ())
-        for number in _listed(registry, f"/subjects{path_of(subject)}/versions"):
+        for number in numbers:
             found = registry.ask("GET", f"/subjects{path_of(subject)}/versions/{number}?deleted=true")
             if found is not None:  # gone meanwhile
                 body = {name: found[name] for name in _BODY if found.get(name)}

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from airflow_mirror.errors import InputError, NeedsHuman
+from airflow_mirror.sync.schemas.held import READONLY, READWRITE
 from airflow_mirror.sync.schemas.registry import Registry
 
-READONLY, READWRITE = "READONLY", "READWRITE"
 HELD = f"set mode {READONLY} of the whole registry"
 
 

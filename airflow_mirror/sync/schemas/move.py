@@ -1,36 +1,51 @@
 """Move what a registry holds to another one, with its ids, by API: what the target lacks, one thing after the other.
 
 Each step is what is still missing, so a move that was killed goes on when it is called again, and one that is done does
-nothing. Nothing that the target has is overwritten: what differs is named, and left.
+nothing. Nothing that the target has is overwritten: what differs is named, and left. Its applications may register there
+meanwhile, and other moves may run beside this one; so each place is looked at again right before something is written
+there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import groupby
 from typing import Any, Protocol
 
-from airflow_mirror.errors import InputError, MirrorError, NeedsHuman
+from airflow_mirror.errors import BrokerError, InputError, MirrorError, NeedsHuman
 from airflow_mirror.sync.schemas import apicurio
-from airflow_mirror.sync.schemas.difference import Difference, compare
-from airflow_mirror.sync.schemas.held import IMPORT, Held, Version, path_of, read
-from airflow_mirror.sync.schemas.hold import HELD, READONLY, hold, mode_of, open_in
+from airflow_mirror.sync.schemas.difference import (
+    Difference,
+    changing_mode,
+    compare,
+    deleting,
+    registering,
+    setting,
+)
+from airflow_mirror.sync.schemas.held import IMPORT, READONLY, Held, Place, Version, is_context, path_of, read
+from airflow_mirror.sync.schemas.hold import HELD, hold, mode_of, open_in
 from airflow_mirror.sync.schemas.registry import Registry
 
 
 @dataclass(frozen=True, kw_only=True)
 class MoveReport:
-    """What was done, or would be. :param conflicts: what differs, and stays. :param left_out: what can't be moved."""
+    """What was done, or would be. :param conflicts: what differs, and stays. :param left_out: what can't be moved.
+
+    :param registered: versions that were registered, or would be, as ``subject version N``.
+    """
 
     done: Sequence[str]
     conflicts: Sequence[str]
     left_out: Sequence[str]
     versions: int
+    registered: Sequence[str] = field(default=(), repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return asdict(self)
+        """Return it as JSON has it; what was registered is among what was done."""
+        return {name: value for name, value in asdict(self).items() if name != "registered"}
 
 
 class _Way(Protocol):
@@ -44,18 +59,17 @@ class _Way(Protocol):
     held: bool
     modes: Mapping[str, str]
 
-    def begin(self, one: Version) -> None:
+    @contextmanager
+    def opened(self, subject: str) -> Iterator[None]:
+        """Have registrations of the block keep their ids, in one subject, and others keep out of it."""
+        yield
+
+    def bring(self, one: Version) -> None:
         """Make it possible that the next registration keeps its id."""
-
-    def touch(self, name: str) -> None:
-        """Make it possible that something of a subject or a context is changed, in a registry that is held."""
-
-    def end(self) -> None:
-        """Leave the target as it is to be."""
 
 
 class _ByMode:
-    """In mode IMPORT, which a subject is given when its first version comes, and loses when all have come."""
+    """In mode IMPORT, which a subject has only while its versions come: at most one at a time."""
 
     sends_ids = True
 
@@ -65,32 +79,34 @@ class _ByMode:
                 "the target's schema registry", "it has no modes, and is no Apicurio: no id could be kept",
                 "Move the registry's own topic instead, or use a registry with mode IMPORT.",
             )  # fmt: skip
-        self._target, self.modes, self._begun = target, there.modes, set[str]()
+        self._target, self.modes = target, there.modes
         self.held = mode["mode"] == READONLY
 
-    def begin(self, one: Version) -> None:
-        """Set the mode."""
-        self._open(one.subject)
+    @contextmanager
+    def opened(self, subject: str) -> Iterator[None]:
+        """Set the mode, and take it away again, whatever happens.
 
-    def touch(self, name: str) -> None:
-        """Set the mode as well, if nothing could be changed otherwise."""
-        if self.held:
-            self._open(name)
-
-    def _open(self, name: str) -> None:
-        """Forced: what a killed move has left is not empty any more."""
-        if name not in self._begun:
-            self._begun.add(name)  # an answer may be lost
-            self._target.ask("PUT", f"/mode{path_of(name)}?force=true", {"mode": IMPORT})
-
-    def end(self) -> None:
-        """Take it away again; also where the right to register was lost meanwhile.
-
-        Left there, nobody could register under that subject. Late, it ends another one's move for a pass, and no id.
+        Left there, nobody could register in that subject any more. So that needs no right, and comes as soon as may be.
         """
-        for subject in sorted(self._begun):
-            had = self.modes.get(subject)
-            _set_mode(self._target.freely, subject, None if had == IMPORT else had)
+        try:
+            # Forced: it is not empty, if it is not the first time. An answer may be lost.
+            self._target.ask("PUT", f"/mode{path_of(subject)}?force=true", {"mode": IMPORT})
+            yield
+        except BaseException:
+            with suppress(MirrorError):
+                self._close(subject)
+            raise
+        self._close(subject)
+
+    def _close(self, subject: str) -> None:
+        """Unless somebody else has set another one meanwhile. Late, it ends another one's move for a pass, and no id."""
+        target, had = self._target.freely, self.modes.get(subject)
+        found = target.ask("GET", f"/mode{path_of(subject)}", none=True)
+        if found is not None and found["mode"] == IMPORT:
+            _set_mode(target, subject, None if had == IMPORT else had)
+
+    def bring(self, one: Version) -> None:
+        """It comes with its registration."""
 
 
 class _ByContents:
@@ -102,27 +118,28 @@ class _ByContents:
     def __init__(self, target: Registry, here: apicurio.Export) -> None:
         self._target, self._here = target, here
 
-    def begin(self, one: Version) -> None:
+    @contextmanager
+    def opened(self, subject: str) -> Iterator[None]:
+        """Nothing keeps others out."""
+        yield
+
+    def bring(self, one: Version) -> None:
         """Import the content."""
         apicurio.bring(self._target, self._here, one.id)
 
-    def touch(self, name: str) -> None:
-        """Nothing holds it."""
-
-    def end(self) -> None:
-        """There is nothing to end."""
-
 
 def move(
-    source: Registry, target: Registry, *, dry_run: bool, keep_out: bool = False,
+    source: Registry, target: Registry, *, dry_run: bool, keep_out: bool = False, complete: bool = False,
     say: Callable[[str], object] = lambda _: None,
 ) -> MoveReport:  # fmt: skip
     """Give the target what it lacks of the source. :param say: is told each step, before it is done.
 
     :param keep_out: others: hold the target, before its first version comes; see :mod:`.hold`.
+    :param complete: soft deletions, settings and modes come also where the target has the subject: what was left by a
+        kill, or was done on the source since. Not where applications use the target by now.
     :raises InputError: the target can't keep ids, or can't be held, or both are one registry.
     :raises TryAgain, BrokerError: a registry is away, or refuses. What was done stays, and is not done again.
-    :raises NeedsHuman: the target has given another id than it was sent.
+    :raises NeedsHuman: the target has given another id, or another version, than it was to.
     """
     if source.url == target.url:
         raise InputError("schema registries", f"both are {source.url}", "Correct one of them.")
@@ -132,7 +149,7 @@ def move(
     if there is None:
         held = read(target, also=here)
         way: _Way = _ByMode(target, held)
-        todo = compare(here, held)
+        todo = compare(here, held, complete=complete)
     elif exported is None:
         raise InputError(
             "the target's schema registry", "Apicurio keeps ids by its own export and import, and the source is none",
@@ -140,61 +157,123 @@ def move(
         )  # fmt: skip
     else:
         way = _ByContents(target, exported)
-        todo = compare(here, there.held, apicurio.keeper(exported, there))
-    if not dry_run:
-        try:
-            _fill(target, todo, way, say, to_hold=to_hold)
-        except MirrorError:
-            # What is refused once may be refused for ever: no subject stays in mode IMPORT until it is not.
-            with suppress(MirrorError):
-                way.end()
-            raise
-        way.end()
-        for name, mode in todo.modes.items():
-            _set_mode(target, name, mode)
+        todo = compare(here, there.held, apicurio.keeper(exported, there), complete=complete)
     own = {name: mode for name, mode in {**way.modes, **todo.modes}.items() if mode}
+    left_out = [*here.left_out, *(open_in(own) if keep_out else [])]
+    if dry_run:
+        return MoveReport(
+            done=[*([HELD] if to_hold else []), *todo.lines()], conflicts=todo.conflicts, left_out=left_out,
+            versions=len(here.versions), registered=[str(one) for one in todo.register],
+        )  # fmt: skip
+    filling = _Filling(source, target, way, say)
+    filling.fill(todo, to_hold=to_hold)
     return MoveReport(
-        done=[*([HELD] if to_hold else []), *todo.lines()], conflicts=todo.conflicts,
-        left_out=[*here.left_out, *(open_in(own) if keep_out else [])], versions=len(here.versions),
+        done=filling.done, conflicts=[*todo.conflicts, *filling.conflicts], left_out=left_out,
+        versions=len(here.versions), registered=filling.registered,
     )  # fmt: skip
 
 
-def _fill(target: Registry, todo: Difference, way: _Way, say: Callable[[str], object], *, to_hold: bool) -> None:
-    """Do what is to be done, but for modes.
+class _Filling:
+    """What is done to a target, step by step. :ivar conflicts: what was found in the way meanwhile, and stays."""
 
-    The setting of all subjects comes first, while the target is empty: who goes on after a kill can't tell a default from
-    a setting. Without a mode IMPORT it would be gone by when versions are registered, and so comes last.
-    """
-    settings = sorted(todo.settings.items())
-    first = [one for one in settings if one[0] == "" and way.sends_ids]
-    _set(target, first)
-    if to_hold:
-        say(HELD)
-        hold(target)
-        way.held = True
-    for one in todo.register:
-        say(f"register {one} as id {one.id}")
-        way.begin(one)
-        body = {**one.body, "id": one.id, "version": one.number} if way.sends_ids else one.body
-        got = target.ask("POST", f"/subjects{path_of(one.subject)}/versions", body)
+    def __init__(self, source: Registry, target: Registry, way: _Way, say: Callable[[str], object]) -> None:
+        self._source, self._target, self._way, self._say = source, target, way, say
+        self.done, self.conflicts, self.registered = list[str](), list[str](), list[str]()
+        self._left = set[Place]()
+
+    def fill(self, todo: Difference, *, to_hold: bool) -> None:
+        """Do what is to be done.
+
+        Settings come before what they are about: who goes on after a kill can't tell a default from a setting, and
+        changes none of what the target has. Without a mode IMPORT one would be gone by when versions are registered, and
+        so comes behind them.
+        """
+        settings = dict(todo.settings)
+        if self._way.sends_ids and "" in settings:
+            self._set("", settings.pop(""))
+        if to_hold:
+            self._do(HELD, partial(hold, self._target))
+            self._way.held = True
+        for name in [one for one in settings if self._way.sends_ids and is_context(one)]:
+            with self._touching(name):
+                self._set(name, settings.pop(name))
+        for subject, versions in groupby(todo.register, lambda one: one.subject):
+            with self._way.opened(subject):
+                if self._way.sends_ids and subject in settings:
+                    self._set(subject, settings.pop(subject))
+                for one in versions:
+                    self._register(one)
+        for name, its in sorted(settings.items()):
+            with self._touching(name):
+                self._set(name, its)
+        for one in todo.delete:
+            if one.place not in self._left and self._is_deleted(one):
+                with self._touching(one.subject):
+                    self._delete(one)
+        for name, mode in todo.modes.items():
+            self._do(changing_mode(name, mode), partial(_set_mode, self._target, name, mode))
+
+    def _register(self, one: Version) -> None:
+        """Register it, unless its place was taken since the target was read, or it needs one whose place was."""
+        before = {place for place in self._left if place[0] == one.subject}
+        if before or self._left.intersection(one.refers_to):
+            self._leave(one, "not registered: it needs what was not registered, either")
+            return
+        # In mode IMPORT nobody else can register any more, and the registry would write over what is there.
+        found = self._there(one)
+        if found is not None:
+            if found != one.id:
+                self._leave(one, f"id {one.id} on the source, and id {found} on the target, registered meanwhile")
+            return
+        self._do(registering(one), partial(self._post, one))
+        self.registered.append(str(one))
+
+    def _delete(self, one: Version) -> None:
+        path = f"/subjects{path_of(one.subject)}/versions/{one.number}"
+        try:
+            self._do(deleting(one), partial(self._target.ask, "DELETE", path))
+        except BrokerError as e:  # what refers to it there may have come from elsewhere: nothing else waits for this
+            self.conflicts.append(f"{one} is deleted on the source, and not on the target: {e}")
+
+    def _post(self, one: Version) -> None:
+        self._way.bring(one)
+        body = {**one.body, "id": one.id, "version": one.number} if self._way.sends_ids else one.body
+        got = self._target.ask("POST", f"/subjects{path_of(one.subject)}/versions", body)
         if got is None or got.get("id") != one.id:
             raise NeedsHuman(
                 f"{one} on the target", f"it was registered under id {(got or {}).get('id')} instead of {one.id}",
                 "Delete it there. This registry does not keep ids: use another one.",
             )  # fmt: skip
-    for one in todo.delete:
-        say(f"delete {one}, softly")
-        way.touch(one.subject)
-        target.ask("DELETE", f"/subjects{path_of(one.subject)}/versions/{one.number}")
-    rest = [one for one in settings if one not in first]
-    for name, _ in rest:
-        way.touch(name)
-    _set(target, rest)
+        if not self._way.sends_ids and self._there(one) != one.id:
+            raise NeedsHuman(
+                f"{one} on the target", "somebody has registered meanwhile, and it has another number",
+                "Delete it there, and call it again.",
+            )  # fmt: skip
 
+    def _there(self, one: Version) -> int | None:
+        """Return the id of what is at a version's place on the target; None: nothing is."""
+        path = f"/subjects{path_of(one.subject)}/versions/{one.number}?deleted=true"
+        found = self._target.ask("GET", path)
+        return None if found is None else int(found["id"])
 
-def _set(registry: Registry, settings: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-    for name, its in settings:
-        registry.ask("PUT", f"/config{path_of(name)}", its)
+    def _is_deleted(self, one: Version) -> bool:
+        """Return whether the source says so once more: one that lags behind may have told less than it has."""
+        return self._source.ask("GET", f"/subjects{path_of(one.subject)}/versions/{one.number}", none=True) is None
+
+    def _touching(self, name: str) -> Any:
+        return self._way.opened(name) if self._way.held and name else nullcontext()
+
+    def _set(self, name: str, its: Mapping[str, Any]) -> None:
+        self._do(setting(name, its), partial(self._target.ask, "PUT", f"/config{path_of(name)}", its))
+
+    def _leave(self, one: Version, why: str) -> None:
+        self._left.add(one.place)
+        self.conflicts.append(f"{one} is {why}")
+
+    def _do(self, line: str, do: Callable[[], object]) -> None:
+        self._say(line)
+        do()
+        self.done.append(line)
 
 
 def _set_mode(registry: Registry, name: str, mode: str | None) -> None:

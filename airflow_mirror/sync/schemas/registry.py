@@ -6,6 +6,8 @@ By requests: SchemaRegistryClient's own packages can't be installed beside Airfl
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -16,17 +18,18 @@ from urllib.parse import quote, urlsplit
 
 from airflow_mirror.common.text_files import read_text
 from airflow_mirror.compat import known_settings
-from airflow_mirror.config import OF_REGISTRY, ClientConfig
+from airflow_mirror.config import OF_A_REGISTRY, OF_REGISTRY, ClientConfig
 from airflow_mirror.errors import AnswerTooLarge, BrokerError, InputError, TryAgain
 
 _TIMEOUT_S = 15.0
-_CHANGE_S = 5.0  # of a change by a right: whoever takes that away waits for it
+_CHANGE_S = 5.0  # of a change by a right, all of it: whoever takes that away waits for it
+_EACH_S = 2.0  # of that, for each of connecting and answering: bytes go out soon behind the right's check
 MOST_BYTES = 64 << 20  # of an answer: 100,000 names of subjects are some 5 MB
+_PATIENCE = _TIMEOUT_S, 4 * _TIMEOUT_S
 _CHUNK_BYTES = 1 << 16
 _NONE = (40401, 40402, 40403, 40408, 40409)  # no such subject, version, id; nor a compatibility, a mode of its own
 _JSON = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
 _APICURIO = "/apis/ccompat/"
-BESIDE = (OF_REGISTRY, "basic.auth.", "bearer.auth.")  # a registry's settings among those of a cluster begin so
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +66,7 @@ class Registry:
     """One registry. :param role: ``source`` or ``target``. :param settings: by the names of Confluent's Python client."""
 
     _granted: Callable[[], AbstractContextManager[object]] | None = None
+    _going: Callable[[], object] = staticmethod(lambda: None)
     _freely: Registry | None = None
 
     def __init__(self, role: str, settings: Mapping[str, str]) -> None:
@@ -82,7 +86,9 @@ class Registry:
             return cls.of(cluster.role, name)
         what = f"{cluster.role} registry {name!r}"
         its = {
-            key.removeprefix(OF_REGISTRY): value for key, value in cluster.properties.items() if key.startswith(BESIDE)
+            key.removeprefix(OF_REGISTRY): value
+            for key, value in cluster.properties.items()
+            if key.startswith(OF_A_REGISTRY)
         }
         if "url" not in its:
             raise InputError(
@@ -96,13 +102,17 @@ class Registry:
         own = {key: value for key, value in self._settings.items() if key not in ("schema.registry.url", "url")}
         return {f"{OF_REGISTRY}{key}": value for key, value in {"url": self.url, **own}.items()}
 
-    def by_right(self, granted: Callable[[], AbstractContextManager[object]]) -> Registry:
+    def by_right(
+        self, granted: Callable[[], AbstractContextManager[object]], going: Callable[[], object] = lambda: None
+    ) -> Registry:  # fmt: skip
         """Return the same registry, each change of which takes a right and holds it until it is answered, 5 s at most.
 
-        Nothing is tried again: it would be later than the right was confirmed.
+        A change is not tried again: that would be later than the right was confirmed.
+
+        :param going: is called before each question; raises where nobody waits for the answer any more.
         """
         found = Registry(self.role, self._settings)
-        found._granted, found._freely = granted, self
+        found._granted, found._going, found._freely = granted, going, self
         return found
 
     @property
@@ -156,7 +166,7 @@ class Registry:
             ) from None
 
         session = requests.Session()
-        tries = 0 if self._granted else 3
+        tries = 0 if self._granted else 3  # by a right; what is only asked goes by the session of `freely`
         again = Retry(total=tries, backoff_factor=0.3, status_forcelist=(429, 502, 503, 504), raise_on_status=False)
         for scheme in ("http://", "https://"):
             session.mount(scheme, HTTPAdapter(max_retries=again))
@@ -173,8 +183,14 @@ class Registry:
         return session
 
     def mode(self, subject: str) -> str:
-        """Return the mode by which a subject goes; "": the registry has none. Errors as :meth:`ask`."""
-        found = self.ask("GET", f"/mode/{quote(subject, safe='')}?defaultToGlobal=true", none=True)
+        """Return the mode by which a subject goes; "": the registry has none, or tells it to nobody like us.
+
+        :raises TryAgain: it does not answer.
+        """
+        try:
+            found = self.ask("GET", f"/mode/{quote(subject, safe='')}?defaultToGlobal=true", none=True)
+        except BrokerError:
+            return ""
         return "" if found is None else str(found["mode"])
 
     def schema(self, schema_id: int | str) -> Registered | None:
@@ -242,11 +258,12 @@ class Registry:
         """
         import requests
 
-        content, session = bytearray(), self._session
+        self._going()
+        content, session, timeout, until = bytearray(), self.freely._session, _PATIENCE, math.inf
         right: AbstractContextManager[object] = nullcontext()
-        timeout = _TIMEOUT_S, 4 * _TIMEOUT_S
         if self._granted is not None and method != "GET":
-            right, timeout = self._granted(), (_CHANGE_S, _CHANGE_S)
+            session, timeout = self._session, (_EACH_S, _EACH_S)
+            right, until = self._granted(), time.monotonic() + _CHANGE_S
         try:
             with (
                 right,
@@ -254,8 +271,11 @@ class Registry:
                     method, url, data=data, headers=headers, timeout=timeout, allow_redirects=False, stream=True
                 ) as answer,
             ):
-                for chunk in answer.iter_content(_CHUNK_BYTES):
+                # A chunk is waited for as a whole: of what is bound in time each byte is looked at.
+                for chunk in answer.iter_content(_CHUNK_BYTES if until == math.inf else 1):
                     content += chunk
+                    if time.monotonic() > until:
+                        raise TryAgain(f"the {self.role}'s schema registry does not answer: not within {_CHANGE_S:.0f} s")
                     if len(content) > most_bytes:
                         raise AnswerTooLarge(self.role, urlsplit(url).path, most_bytes)
             return Answer(status_code=answer.status_code, content=bytes(content), reason=str(answer.reason))

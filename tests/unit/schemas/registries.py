@@ -1,7 +1,9 @@
 """A registry that answers as Confluent's API is documented, in this process.
 
-Ids are one context's; versions may be deleted softly; an id and a version that are sent count in mode IMPORT alone. In
-mode READONLY nothing changes but modes. Compatibility is not looked at.
+Ids are one context's; versions may be deleted softly; an id and a version that are sent count in mode IMPORT alone, in
+which nobody registers without them, and in which a version is written over. In mode READONLY nothing changes but modes.
+What a live version refers to is not deleted, and with its last version a subject loses its settings and its mode.
+Compatibility is not looked at.
 """
 
 from __future__ import annotations
@@ -117,8 +119,13 @@ class DrivenRegistry:
             case ["config", *name]:
                 return self._own(method, self.settings, "".join(name), body.get("compatibility"), "compatibilityLevel")
             case ["mode", *name] if self.has_modes:
-                return self._own(method, self.modes, "".join(name), body.get("mode"), "mode")
+                return self._mode(method, "".join(name), body.get("mode"), query)
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
+
+    def _mode(self, method: str, name: str, mode: str | None, query: dict[str, str]) -> tuple[int, Any]:
+        if mode == "IMPORT" and query.get("force") != "true" and any(one == name for one, _ in self.subjects):
+            return 422, {"error_code": 42205, "message": "Cannot import since found existing subjects"}
+        return self._own(method, self.modes, name, mode, "mode")
 
     def mode_in(self, name: str) -> str:
         context = f":{name[1:].partition(':')[0]}:" if name.startswith(":.") else ""
@@ -129,16 +136,31 @@ class DrivenRegistry:
         if place not in self.subjects or (place in self.deleted and not every):
             return 404, {"error_code": 40402, "message": "Version not found."}
         if method == "DELETE":
-            self.wrote.append(f"delete {subject} {version}")
-            self.deleted.add(place)
-            return 200, version
+            return self._delete(subject, version)
         its = self.subjects[place]
         return 200, {"subject": subject, "version": version, "id": its, **self.schemas[self.key(subject, its)]}
+
+    def _delete(self, subject: str, version: int) -> tuple[int, Any]:
+        live = [one for one in self.subjects if one not in self.deleted]
+        refers = (r for one in live for r in self.schemas[self.key(one[0], self.subjects[one])].get("references", ()))
+        if any((r["subject"], r["version"]) == (subject, version) for r in refers):
+            return 422, {"error_code": 42206, "message": "One or more references exist to the schema"}
+        self.wrote.append(f"delete {subject} {version}")
+        self.deleted.add((subject, version))
+        if not [one for one in live if one[0] == subject and one[1] != version]:
+            self.modes.pop(subject, None)
+            self.settings.pop(subject, None)
+        return 200, version
 
     def _register(self, subject: str, body: dict[str, Any]) -> tuple[int, Any]:
         imports = self.mode_in(subject) == "IMPORT" and not self.ignores_ids
         if "id" in body and not imports and not self.ignores_ids:
             return 422, {"error_code": 42205, "message": f"Subject {subject} is not in import mode"}
+        if imports and "id" not in body:
+            return 422, {"error_code": 42205, "message": f"Subject {subject} is in import mode"}
+        taken = self.schemas.get(self.key(subject, body.get("id")), {}).get("schema", body["schema"])
+        if imports and taken != body["schema"]:
+            return 422, {"error_code": 42205, "message": f"Overwrite new schema with id {body['id']} is not permitted."}
         if body["schema"] == self.refuses:
             return 422, {"error_code": 42201, "message": "Invalid schema"}
         number = max((v for s, v in self.subjects if s == subject), default=0) + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -23,7 +23,7 @@ from airflow_mirror.sync.schemas.held import path_of
 from airflow_mirror.sync.schemas.hold import HELD, hold
 from airflow_mirror.sync.schemas.move import MoveReport, move
 from airflow_mirror.sync.schemas.registry import Registry
-from tests.unit.schemas.registries import DrivenRegistry, driven
+from tests.unit.schemas.registries import NONE, DrivenRegistry, driven
 
 STRING, INT, LONG = ('"string"', '"int"', '"long"')
 ORDER = '{"type":"record","name":"Order","fields":[]}'
@@ -36,9 +36,9 @@ def both() -> Iterator[tuple[DrivenRegistry, DrivenRegistry]]:
         yield here, there
 
 
-def fill(here: DrivenRegistry) -> None:
+def fill(here: DrivenRegistry, *, modes: bool = True) -> None:
     """Ids and versions with gaps, one schema in two subjects, references, another context, what is softly deleted."""
-    here.register(30, ORDER, "a-value", 1, references=[{"name": "User", "subject": "z user/value", "version": 2}])
+    here.register(30, ORDER, "a-value", 1, references=[{"name": "User", "subject": "z user/value", "version": 5}])
     here.register(7, STRING, "z user/value", 2)
     here.register(12, INT, "z user/value", 5)
     here.register(7, STRING, "again-value", 1)
@@ -47,7 +47,7 @@ def fill(here: DrivenRegistry) -> None:
     here.register(50, LONG, "gone-value", 1)
     here.deleted = {("gone-value", 1), ("z user/value", 2)}
     here.settings |= {"": "FULL", "a-value": "NONE", ":.other:": "FORWARD"}
-    here.modes |= {"a-value": "READONLY", ":.other:": "READWRITE"}
+    here.modes |= {"a-value": "READONLY", ":.other:": "READWRITE"} if modes else {}
 
 
 def moved(here: DrivenRegistry, there: DrivenRegistry, **how: Any) -> MoveReport:
@@ -57,14 +57,16 @@ def moved(here: DrivenRegistry, there: DrivenRegistry, **how: Any) -> MoveReport
 
 def test_everything_moves_with_its_ids_and_a_second_move_does_nothing(both: Any) -> None:
     here, there = both
-    planned = moved(here, there, dry_run=True)
+    planned = moved(here, there, dry_run=True, complete=True)
     assert there.wrote == [] and not here.wrote and planned.versions == 7
     assert {
         "register z user/value version 5 as id 12",
         "set NONE of a-value",
         "delete gone-value version 1, softly",
     } <= set(planned.done)
-    assert moved(here, there) == planned
+    done = moved(here, there, complete=True)
+    assert sorted(done.done) == sorted(planned.done) and (done.conflicts, planned.conflicts) == ([], [])
+    assert sorted(done.registered) == sorted(planned.registered) and len(done.registered) == 7
     assert there.holds() == here.holds() and there.modes[""] == "READWRITE"
     assert there.wrote[0] == "PUT compatibilityLevel  FULL" and here.wrote == []
     there.wrote.clear()
@@ -97,13 +99,14 @@ class Dying(Registry):
 def test_move_that_is_killed_before_any_write_is_ended_by_the_next() -> None:
     here, whole = DrivenRegistry(), DrivenRegistry()
     fill(here)
-    move(Dying(here), Dying(whole), dry_run=False)
+    move(Dying(here), Dying(whole), dry_run=False, complete=True)
     assert len(whole.wrote) > 20
     for at in range(len(whole.wrote)):
         there = DrivenRegistry()
         with pytest.raises(Killed):
-            move(Dying(here), Dying(there, writes=at), dry_run=False)
-        found = move(Dying(here), Dying(there), dry_run=False)
+            move(Dying(here), Dying(there, writes=at), dry_run=False, complete=True)
+        assert list(there.modes.values()).count("IMPORT") <= 1, f"killed before write {at}"
+        found = move(Dying(here), Dying(there), dry_run=False, complete=True)
         assert there.holds() == here.holds() and found.conflicts == [], f"killed before write {at}"
         registered = [one for one in there.wrote if one.startswith("register")]
         assert len(registered) == len(set(registered)) == 7, "none was registered twice"
@@ -119,25 +122,154 @@ def test_what_differs_is_named_and_stays(both: Any) -> None:
     before = json.loads(json.dumps([[*k, v] for k, v in there.subjects.items()])), dict(there.settings)
     found = moved(here, there)
     assert sorted(found.conflicts) == [
+        "a-value version 1 is not registered: it has mode READWRITE of its own on the target",
         "again-value version 1 is id 7 on the source, and id 31 on the target",
+        "mode of :.other:: READWRITE on the source, none on the target",
         "mode of a-value: READONLY on the source, READWRITE on the target",
         "settings of a-value differ: NONE on the source, FULL on the target",
         "settings of all subjects differ: FULL on the source, NONE on the target",
         "theirs-value version 1 is on the target alone",
+        "z user/value version 2 is deleted on the source, and not on the target",
         "z user/value version 5 is id 12, which is theirs-value version 1 on the target, another schema",
     ]
     assert [v for v in before[0] if there.subjects[v[0], v[1]] != v[2]] == []
     assert {name: there.settings[name] for name in before[1]} == before[1]
-    assert there.subjects["a-value", 1] == 30 and ("z user/value", 5) not in there.subjects
-    assert there.modes["a-value"] == "READWRITE", "the mode that it was in while it was filled is gone"
+    assert not {("a-value", 1), ("z user/value", 5)} & there.subjects.keys()
+    assert there.modes["a-value"] == "READWRITE" and "IMPORT" not in there.modes.values()
+
+
+# --- who else may have acted since -------------------------------------------------------------------------------------
+
+
+def meanwhile(one: DrivenRegistry, at: Callable[[str, str], bool], do: Callable[[], object]) -> None:
+    """Do something once, right before a registry answers a request."""
+    answer, left = one.answer, [do]
+
+    def answers(method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> tuple[int, Any]:
+        if left and at(method, path) and (path.endswith("/versions") <= ("deleted" not in query)):
+            left.pop()()
+        return answer(method, path, query, body)
+
+    one.answer = answers  # type: ignore[method-assign]
+
+
+def test_version_that_is_registered_while_the_source_is_read_is_not_taken_for_deleted(both: Any) -> None:
+    """It was registered on the target, and deleted there for good."""
+    here, there = both
+    meanwhile(here, lambda _, path: path == "/subjects/a-value/versions", lambda: here.register(60, INT, "a-value", 2))
+    for _ in range(2):
+        moved(here, there)
+    assert there.subjects["a-value", 2] == 60 and there.deleted == here.deleted
+
+
+def test_source_that_lags_behind_deletes_nothing(both: Any) -> None:
+    """One of several nodes answers by what it has read so far."""
+    here, there = both
+    moved(here, there)
+    here.register(60, INT, "a-value", 2)
+    answer, lags = here.answer, [1, 1]
+
+    def behind(method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> tuple[int, Any]:
+        if lags and path == "/subjects/a-value/versions" and "deleted" not in query:
+            lags.pop()
+            return NONE
+        return answer(method, path, query, body)
+
+    here.answer = behind  # type: ignore[method-assign]
+    for _ in range(3):
+        moved(here, there)
+    assert there.subjects["a-value", 2] == 60 and there.deleted == here.deleted
+
+
+def test_what_is_deleted_frozen_or_set_on_the_source_reaches_no_subject_that_the_target_has(both: Any) -> None:
+    """A wave is cut over, and its old side is cleaned up, while another wave's tail goes on."""
+    here, there = both
+    here.modes = {"": "READWRITE"}
+    moved(here, there)
+    before = there.holds()
+    here.deleted.add(("again-value", 1))
+    here.modes |= {"a-value": "READONLY", "proto-value": "IMPORT"}
+    here.settings["proto-value"] = "NONE"
+    there.wrote.clear()
+    found = moved(here, there)
+    assert there.holds() == before and there.wrote == [] and found.done == []
+    assert found.conflicts == [
+        "again-value version 1 is deleted on the source, and not on the target",
+        "settings of proto-value differ: NONE on the source, none on the target",
+        "mode of a-value: READONLY on the source, none on the target",
+    ]
+    assert moved(here, there, complete=True).conflicts == []
+    assert there.holds() == {**here.holds(), "modes": {"a-value": "READONLY"}}, "by a person's word; a move is no mode"
+
+
+def test_what_applications_registered_on_the_target_meanwhile_stays(both: Any) -> None:
+    """In mode IMPORT the registry writes over a version that is there."""
+    here, there = both
+    here.register(60, INT, "a-value", 2)
+    here.register(61, LONG, "late-value", 1, references=[{"name": "A", "subject": "a-value", "version": 2}])
+    opens = ("PUT", "/mode/a-value")
+    meanwhile(there, lambda *asked: asked == opens, lambda: there.register(77, LONG, "a-value", 2))
+    found = moved(here, there)
+    assert there.subjects["a-value", 2] == 77 and there.subjects["a-value", 1] == 30
+    assert found.conflicts[-2:] == [
+        "a-value version 2 is id 60 on the source, and id 77 on the target, registered meanwhile",
+        "late-value version 1 is not registered: it needs what was not registered, either",
+    ]
+
+
+def test_moves_in_both_directions_leave_no_mode_behind() -> None:
+    """A wave's tail and the way back of another one share two registries: each took the other's IMPORT for a setting."""
+    with driven() as old, driven() as new:
+        old.register(1, INT, "x-value", 1)
+        moved(old, new)
+        old.register(2, LONG, "x-value", 2)
+        reverse = list[MoveReport]()
+        meanwhile(
+            new, lambda method, path: method == "POST" and "x-value" in path, lambda: reverse.append(moved(new, old))
+        )
+        moved(old, new)
+        for _ in range(2):
+            moved(old, new)
+            moved(new, old)
+        assert old.modes == new.modes == {"": "READWRITE"} and len(reverse) == 1
+        assert new.subjects == old.subjects
+
+
+def test_subject_that_the_target_has_frozen_gets_no_version_and_keeps_its_mode(both: Any) -> None:
+    here, there = both
+    there.modes["a-value"] = "READONLY"
+    here.register(60, INT, "a-value", 2)
+    found = moved(here, there)
+    assert "a-value version 1 is not registered: it has mode READONLY of its own on the target" in found.conflicts
+    assert there.modes["a-value"] == "READONLY" and not [one for one in there.subjects if one[0] == "a-value"]
+
+
+def test_mode_that_can_not_be_taken_back_is_one_alone(both: Any) -> None:
+    here, there = both
+    answer = there.answer
+
+    def answers(method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> tuple[int, Any]:
+        refused = (method, path) == ("DELETE", "/mode/again-value")
+        return (500, {"error_code": 50001, "message": "store"}) if refused else answer(method, path, query, body)
+
+    there.answer = answers  # type: ignore[method-assign]
+    with pytest.raises(BrokerError, match="store"):
+        moved(here, there)
+    assert [name for name, mode in there.modes.items() if mode == "IMPORT"] == ["again-value"]
+    there.answer = answer  # type: ignore[method-assign]
+    moved(here, there)
+    assert "IMPORT" not in there.modes.values()
+
+
+# --- a registry that is held -------------------------------------------------------------------------------------------
 
 
 def test_held_registry_takes_schemas_from_the_move_alone_until_it_is_released(both: Any) -> None:
     here, there = both
     here.modes.pop(":.other:")
-    planned = moved(here, there, dry_run=True, keep_out=True)
+    planned = moved(here, there, dry_run=True, keep_out=True, complete=True)
     assert planned.done[0] == "set mode READONLY of the whole registry" and not there.wrote and not planned.left_out
-    assert moved(here, there, keep_out=True) == planned
+    assert sorted(moved(here, there, keep_out=True, complete=True).done) == sorted(planned.done)
     assert there.wrote.index("PUT mode  READONLY") < there.wrote.index("register z user/value 2 7")
     assert there.modes == {"": "READONLY", "a-value": "READONLY"}
     target = Registry("target", {"url": there.url})
@@ -146,9 +278,9 @@ def test_held_registry_takes_schemas_from_the_move_alone_until_it_is_released(bo
             target.ask("POST", f"/subjects{path_of(subject)}/versions", {"schema": LONG})
 
     here.register(60, ORDER, "new-value")
-    here.deleted.add(("z user/value", 5))
+    here.deleted.add(("proto-value", 1))
     here.settings |= {"new-value": "FULL", "again-value": "NONE", ":.other:s": "NONE"}
-    again = moved(here, there, keep_out=True)
+    again = moved(here, there, keep_out=True, complete=True)
     assert len(again.done) == 5 and not again.conflicts and HELD not in again.done
     assert there.holds() == here.holds() and there.modes[""] == "READONLY"
     assert moved(here, there).done == [], "it stays held, also where nobody says so again"
@@ -160,7 +292,7 @@ def test_held_registry_takes_schemas_from_the_move_alone_until_it_is_released(bo
 
 def test_who_may_register_in_a_held_registry_is_named(both: Any) -> None:
     here, there = both
-    found = moved(here, there, keep_out=True)
+    found = moved(here, there, keep_out=True, complete=True)
     assert found.left_out == [":.other: is not held: it has mode READWRITE of its own"]
 
 
@@ -206,7 +338,7 @@ def test_cutover_releases_the_registry_of_its_target_behind_all_else(both: Any) 
 
 def test_command_holds_and_releases(both: Any, capsys: pytest.CaptureFixture[str]) -> None:
     here, there = both
-    here.modes.pop(":.other:")
+    here.modes = {"": "READWRITE"}
     words = ["move-schemas", "--source-registry", here.url, "--target-registry", there.url]
     assert main([*words, "--hold"]) == 0 and there.modes[""] == "READWRITE"
     assert "to do: set mode READONLY of the whole registry" in capsys.readouterr().out
@@ -226,7 +358,7 @@ def test_subject_whose_schema_is_refused_does_not_stay_open(both: Any) -> None:
         moved(here, there)
     assert "IMPORT" not in there.modes.values()
     there.refuses = ""
-    moved(here, there)
+    moved(here, there, complete=True)
     assert there.holds() == here.holds()
 
 
@@ -254,7 +386,8 @@ def test_what_refers_to_something_that_differs_is_not_registered(both: Any) -> N
     there.register(7, INT, "z user/value", 2)
     found = moved(here, there)
     assert "z user/value version 2 is id 7 on the source, and another schema (id 7) on the target" in found.conflicts
-    assert "a-value version 1 is not registered: it needs z user/value version 2" in found.conflicts
+    assert "z user/value version 5 is not registered: it needs z user/value version 2" in found.conflicts
+    assert "a-value version 1 is not registered: it needs z user/value version 5" in found.conflicts
     assert ("a-value", 1) not in there.subjects and (":.other:s", 1) in there.subjects
 
 
@@ -320,6 +453,9 @@ def test_export_that_unpacks_to_more_than_its_bound_is_refused(monkeypatch: pyte
 def test_command_says_what_it_would_do_and_does_it_with_yes(both: Any, capsys: pytest.CaptureFixture[str]) -> None:
     here, there = both
     words = ["move-schemas", "--source-registry", here.url, "--target-registry", there.url]
+    assert main(words) == 1
+    assert "differs: mode of a-value: READONLY on the source, none on the target" in capsys.readouterr().out
+    words.append("--complete")
     assert main(words) == 0
     said = capsys.readouterr().out
     assert "to do: register proto-value version 1 as id 40" in said and there.wrote == []
