@@ -764,6 +764,15 @@ class VerificationFailed(NeedsHuman):
     cause = "{differences:lines}"
 
 
+class SchemasDiffer(NeedsHuman):
+    """Records that came behind the last look carry schema ids that consumers on the target can't resolve, or misread."""
+
+    rows: Sequence[str]
+    what = "{rows:count} schema id(s) of the last records are not the same on the target"
+    cause = "{rows:lines}"
+    remedy = "Move the schemas (airflow-mirror move-schemas), and cut over again. Until then let nobody register any."
+
+
 class FenceLeaks(NeedsHuman):
     """Producers still wrote to the fenced source. The fence was lifted again.
 

@@ -198,8 +198,8 @@ class Mirror:
     )
     sync_schemas: bool = knob(
         False, switch(),
-        "a tail registers in target_registry what source_registry has and it lacks, with the same ids. Nothing that it "
-        "has is overwritten: what differs is reported",
+        "a tail registers in target_registry what source_registry has and it lacks, with the same ids; a cutover brings "
+        "the last ones. Nothing that it has is changed: what differs is reported",
     )  # fmt: skip
     schema_interval_s: float = knob(60.0, seconds(1, 86_400), "seconds between two passes over both registries")
     offsets: str = knob(

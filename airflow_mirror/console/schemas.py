@@ -62,7 +62,7 @@ def _run(arguments: argparse.Namespace) -> int:
         ClusterAdmin(planned_source(arguments, plan.mirror)) as source,
     ):
         require_planned(plan, source, target)
-        found = prove(plan, source)
+        found = prove(plan, source, None)
     if arguments.json:
         print(json.dumps(found.to_dict(), indent=1))
     else:

@@ -19,6 +19,7 @@ from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import ALONE, Additions, Clusters, CutoverRequest, Limits
+from airflow_mirror.cutover.schema_ids import SchemaProof
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import CutoverCancelled, CutoverTakenOver, FenceTooLong
 from airflow_mirror.jobs.runner.active import heard_by
@@ -79,6 +80,7 @@ class Attempt:
     :ivar quiet_since: the source's ends have not moved; on the clock of ``now``.
     :ivar sealed_at: when the tail's last task must have stopped; on the clock of ``now``.
     :ivar settled: the groups that came to rest; None: nobody has waited for them yet.
+    :ivar schemas: what was proven of schema ids before the fence; None: nothing was to be.
     :ivar seen_groups: each group's positions on the source, and since when; on the clock of ``now``.
     """
 
@@ -109,6 +111,7 @@ class Attempt:
     sealed_at: float = 0.0
     settled: dict[str, Settled] | None = None
     seen_groups: dict[str, tuple[Mapping[TopicPartition, GroupPosition], float]] = field(default_factory=dict)
+    schemas: SchemaProof | None = None
 
     def __post_init__(self) -> None:
         # Another name for each process, also of one run's retry: by it decisions, rules and permits tell them apart.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +13,8 @@ from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.cutover.report import RUNNING
 from airflow_mirror.cutover.request import Offsets
-from airflow_mirror.errors import DrainTimedOut, TargetMoved, VerificationFailed
+from airflow_mirror.cutover.schema_ids import BehindTheFence
+from airflow_mirror.errors import DrainTimedOut, SchemasDiffer, TargetMoved, VerificationFailed
 from airflow_mirror.jobs.runner.wishes import require_not_paused
 from airflow_mirror.verify.result import PartitionComparison, differences
 from airflow_mirror.wording import count
@@ -116,7 +118,35 @@ def verify(run: Attempt) -> dict[str, Any]:
     run.report.verification = [c.to_dict() for c in comparisons]
     if found := differences(comparisons):
         raise VerificationFailed(found)
-    return {"partitions": len(comparisons), "records": sum(c.records for c in comparisons)}
+    return {"partitions": len(comparisons), "records": sum(c.records for c in comparisons), **prove_last_schemas(run)}
+
+
+def prove_last_schemas(run: Attempt) -> dict[str, Any]:
+    """Prove the schema ids of what came behind the look before the fence: no tail brings a schema any more.
+
+    With ``sync_schemas`` what is missing is registered now, each change by this attempt's permit.
+
+    :raises SchemasDiffer: consumers on the target could not read the last records.
+    """
+    if run.clusters.schemas is None or run.schemas is None:
+        return {}
+
+    @contextmanager
+    def granted() -> Iterator[None]:
+        run.permit()
+        yield
+
+    run.waits_for = "the schema registries"
+    found = run.clusters.schemas(
+        BehindTheFence(
+            since=run.schemas.ends, going=run.check_stop, granted=granted if run.mirror.sync_schemas else None
+        )
+    )  # fmt: skip
+    if found.wrong:
+        raise SchemasDiffer([str(row) for row in found.wrong])
+    known = {(row["topic"], row["part"], row["id"]) for row in run.report.schemas}
+    run.report.schemas += [asdict(row) for row in found.rows if (row.topic, row.part, row.id) not in known]
+    return {"schema_ids": len(run.report.schemas)}
 
 
 def compare_watched(run: Attempt, ends: Offsets) -> Sequence[PartitionComparison]:

@@ -6,12 +6,12 @@ mend, and warns what somebody may still grant while the copy runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 from airflow_mirror.cutover.fence import fence_of
 from airflow_mirror.cutover.request import CutoverRequest, Prove
-from airflow_mirror.cutover.schema_ids import DIFFERENT, MISSING, SchemaProof
+from airflow_mirror.cutover.schema_ids import DIFFERENT, MISSING, SchemaProof, SchemaRow
 from airflow_mirror.errors import ClusterUnreachable, InputError, LedgerOpen, MirrorError, MissingRight
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
@@ -86,7 +86,7 @@ def foreseen(
 
     def asked() -> SchemaProof | None:
         prove = prover()
-        return None if prove is None else prove(request.plan, source)
+        return None if prove is None else prove(request.plan, source, None)
 
     to = Questions(ClusterUnreachable)
     # The target's can't be started before the cutover of the topic that is its store.
@@ -133,12 +133,11 @@ def _rights(request: CutoverRequest, source: ClusterAdmin, target: ClusterAdmin,
 def _schemas(request: CutoverRequest, _: object, target: object, schemas: SchemaProof | None) -> Iterator[Finding]:
     if schemas is None:
         return
-    missing = [row for row in schemas.rows if row.verdict == MISSING]
-    if missing and (request.mirror or request.plan.mirror).sync_schemas:
-        yield well(f"{count(len(missing), 'id')} of the source's registry not on the target yet: the tail registers them")
-        schemas = replace(schemas, rows=[row for row in schemas.rows if row.verdict != MISSING])
-    if schemas.rows or not missing:
-        yield from of_schemas(schemas)
+    if following := [row for row in schemas.rows if schemas.follows(row)]:
+        yield well(
+            f"{count(len(following), 'id')} of the source's registry not on the target yet: the tail registers them"
+        )
+    yield from of_schemas(schemas, [row for row in schemas.rows if row not in following])
 
 
 # --- shared with the cutover's own checks -------------------------------------------------------------------------------
@@ -171,12 +170,23 @@ def require_alone_in_ledger(mirror: Mirror, target: ClusterAdmin, accepted: Coll
         )
 
 
-def of_schemas(found: SchemaProof) -> Iterator[Finding]:
-    """Yield what is wrong with the ids in a sample of the topics, or that all is well."""
+def of_schemas(found: SchemaProof, rows: Sequence[SchemaRow] | None = None) -> Iterator[Finding]:
+    """Yield what is wrong with the ids in a sample of the topics, or that all is well.
+
+    :param rows: those that have to be right; None: all.
+    """
+    to_come = [row for row in found.rows if found.follows(row)] if rows is None else []
     for verdict, (what, remedy) in _SCHEMAS.items():
-        yield from several(block, [row for row in found.rows if row.verdict == verdict], "schema id", what, remedy)
+        wrong = [row for row in (found.rows if rows is None else rows) if row.verdict == verdict and row not in to_come]
+        yield from several(
+            block, wrong, "schema id", what + f"; no tail brings it: {found.stops}" * bool(found.stops), remedy
+        )
     yield from several(
-        warn, found.importing, "subject", "in mode IMPORT on the target: producers could register nothing there",
+        block, to_come, "schema id", _SCHEMAS[MISSING][0],
+        "The tail registers them (sync_schemas): look at follows.schemas of its status, and ask again.",
+    )  # fmt: skip
+    yield from several(
+        block, found.importing, "subject", "in mode IMPORT on the target: producers could register nothing there",
         "An interrupted move leaves that: 'airflow-mirror move-schemas --yes' ends it.",
     )  # fmt: skip
     if not found.rows:

@@ -18,7 +18,7 @@ from airflow_mirror.cutover.fence import Fence, fence_of
 from airflow_mirror.cutover.intent import ACL
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.cutover.schema_ids import SchemaProof
+from airflow_mirror.cutover.schema_ids import BehindTheFence, SchemaProof
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.mirror import Mirror
@@ -32,7 +32,7 @@ from airflow_mirror.verify.result import PartitionComparison
 
 Offsets = Mapping[TopicPartition, int]
 Verify = Callable[[Offsets], Sequence[PartitionComparison]]
-Prove = Callable[[Plan, ClusterAdmin], SchemaProof]
+Prove = Callable[[Plan, ClusterAdmin, BehindTheFence | None], SchemaProof]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +120,8 @@ class Clusters:
         None: nobody knows.
     :param tail_positions: source offsets up to which the target holds everything, for topics with mapped offsets.
     :param translate_offset: translates an offset of a source partition, for topics with mapped offsets.
-    :param schemas: proves the schema ids in the source's topics; None: the mirror names no registries.
+    :param schemas: proves the schema ids in the source's topics, or in what came last; None: the mirror names no
+        registries.
     """
 
     on: Platform
@@ -129,7 +130,7 @@ class Clusters:
     compared_to: Offsets | None = None
     tail_positions: Callable[[], Offsets] | None = None
     translate_offset: Translate | None = None
-    schemas: Callable[[], SchemaProof] | None = None
+    schemas: Callable[[BehindTheFence | None], SchemaProof] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

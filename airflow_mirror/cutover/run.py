@@ -173,6 +173,7 @@ def _run(run: Attempt) -> CutoverReport:
 def ask_first(run: Attempt) -> Preview:
     """Look at what the cutover would meet, and keep it in the report. Only reads."""
     facts = look(run)
+    run.schemas = facts.schemas
     found = _preview_of(run, *judge(facts, run.limits))
     run.report.preview = found.to_dict()
     run.report.schemas = [] if facts.schemas is None else facts.schemas.to_dict()["rows"]

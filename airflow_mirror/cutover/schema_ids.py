@@ -6,9 +6,12 @@ where it has another one, they may read something else than was written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from airflow_mirror.common.partition import TopicPartition
 
 SAME, MISSING, DIFFERENT = "same", "missing", "different"
 
@@ -34,24 +37,50 @@ class SchemaRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BehindTheFence:
+    """A second look, at what came behind the first one.
+
+    :param since: up to which that one went, by source partition. :param going: called before each question; raises where
+        nobody waits for the answer any more. :param granted: takes a right: then what is missing is registered, each
+        change by it. None: nothing is.
+    """
+
+    since: Mapping[TopicPartition, int]
+    going: Callable[[], object]
+    granted: Callable[[], AbstractContextManager[object]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class SchemaProof:
     """What was found.
 
     :param rows: sorted by topic and id. :param records: that were looked at.
     :param without: topics none of whose records carries an id that the source's registry knows.
-    :param importing: subjects in mode IMPORT on the target and not on the source: producers could register nothing.
+    :param importing: subjects that stay in mode IMPORT on the target: producers could register nothing there.
+    :param following: versions that the mirror's tail would register, as ``subject version N``; ``stops``: why it can't.
+    :param ends: up to which it was looked, by source partition.
     """
 
     rows: Sequence[SchemaRow]
     records: int
     without: Sequence[str]
     importing: Sequence[str] = ()
+    following: Sequence[str] = ()
+    stops: str = ""
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict, repr=False)
 
     @property
     def wrong(self) -> list[SchemaRow]:
         """What consumers on the target could not read, or would read by another schema."""
         return [row for row in self.rows if row.verdict != SAME]
 
+    def follows(self, row: SchemaRow) -> bool:
+        """Return whether the mirror's tail would bring what a row lacks."""
+        return row.verdict == MISSING and not {*self.following}.isdisjoint(row.subjects)
+
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return asdict(self)
+        """Return it as JSON has it: what was found, and not how far it was looked."""
+        return {
+            "rows": [asdict(row) for row in self.rows], "records": self.records, "without": list(self.without),
+            "importing": list(self.importing),
+        }  # fmt: skip

@@ -133,7 +133,7 @@ def look(run: Attempt) -> CutoverFacts:
     to = Questions(CutoverCancelled)
     granted = partial(lacking_rights, CUTOVER, run.plan, source=run.source, target=run.target)
     # First: it may take minutes, and what is seen of lags and groups must not be as old when the fence is raised.
-    schemas = None if run.clusters.schemas is None else to.ask("schemas", run.clusters.schemas)
+    schemas = None if run.clusters.schemas is None else to.ask("schemas", partial(run.clusters.schemas, None))
     groups = _Groups(run)
     # The target first, both times: read second it would seem ahead of a source that is written to.
     before, ends_before, started = positions(run), run.source_log.last_stable(run.routes), run.now()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _KEY = "drill"
-_KILLED_WITHIN_S = 600.0  # Airflow gives a task whose worker is gone five minutes
+_KILLED_WITHIN_S = 420.0  # Airflow gives a task whose worker is gone five minutes, and our own tasks ten
 _LOOK_AGAIN_S = 2.0
 
 
@@ -76,11 +76,16 @@ def _until_none_is_killed(context: Context) -> None:
         return
     deadline = time.monotonic() + _KILLED_WITHIN_S
     while time.monotonic() < deadline:
-        states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id])[ti.run_id]
-        if not (killed := [name for name, state in states.items() if state == "restarting"]):
-            return
-        log.info("waiting until the try before has ended: %s", ", ".join(sorted(killed)))
+        try:
+            states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id])[ti.run_id]
+        except Exception as e:  # Airflow's: it is asked again, since a failure is what must not happen now
+            log.warning("whether the try before has ended is not known: %s: %s", type(e).__name__, e)
+        else:
+            if not (killed := [name for name, state in states.items() if state == "restarting"]):
+                return
+            log.info("waiting until the try before has ended: %s", ", ".join(sorted(killed)))
         time.sleep(_LOOK_AGAIN_S)
+    log.warning("the try before has not ended: should this task fail, look for what the drill has left")
 
 
 def stand_back(task: BaseOperator, context: Context, target: ClusterAdmin, mirror: str) -> None:

@@ -31,7 +31,7 @@ def proven(cluster: Cluster, topic: str, here: DrivenRegistry, there: DrivenRegi
     plan = plan_of(Mirror(name="m", source="s", target="t"), topic_plan(topic, {0: 0}, source_topic_id=""))
     old, new = (Registry(role, {"url": one.url}) for role, one in (("source", here), ("target", there)))
     with ClusterAdmin(config(cluster)) as admin:
-        return prove(plan, admin, old, new, 200)
+        return prove(plan, admin, here=old, there=new, each=200)
 
 
 @pytest.mark.parametrize("kind", ["avro", "json", "protobuf"])

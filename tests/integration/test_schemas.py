@@ -23,7 +23,6 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.inventory import read_topics
 from airflow_mirror.plan.registry_topics import registry_topics
-from airflow_mirror.sync.schemas import registry as registries
 from airflow_mirror.sync.schemas.move import MoveReport, move
 from airflow_mirror.sync.schemas.registry import MOST_BYTES, Registry
 from sandbox import Cluster
@@ -65,7 +64,7 @@ class World:
         plan = plan_of(Mirror(name="m", source="s", target="t"), *planned)
         with ClusterAdmin(config(self.cluster)) as admin:
             here, there = (Registry(role, {"url": r.url}) for role, r in (("source", self.here), ("target", self.there)))
-            return prove(plan, admin, here, there, 200)
+            return prove(plan, admin, here=here, there=there, each=200)
 
 
 def history(registry: SchemaRegistry) -> dict[str, int]:
@@ -118,7 +117,7 @@ def test_ids_of_each_kind_of_serializer_are_proven_and_others_named(world: World
 
 def test_registry_that_is_gone_proves_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.write("gone", framed(world.ids["avro"], WRITTEN["avro"]))
-    monkeypatch.setattr(registries, "_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(Registry, "_patience", (2.0, 2.0))
     world.there.kill()
     try:
         with pytest.raises(TryAgain, match="target's schema registry does not answer"):

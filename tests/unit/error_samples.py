@@ -128,6 +128,7 @@ def samples() -> list[e.MirrorError]:
         e.TargetMoved(*STOPPED),
         e.VerificationFailed(TOPICS),
         refused(FEW),
+        e.SchemasDiffer(["topic 'orders': id 8 of the value (orders-value version 2) is not there on the target"]),
         e.FenceLeaks({"orders-3": (5, 7), "orders-1": (1, 2)}),
         e.FenceLeaks({topic: (1, 2) for topic in TOPICS}, TOPICS),
         e.FenceGone("source"),

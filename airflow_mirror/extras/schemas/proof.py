@@ -6,38 +6,34 @@ seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
-from typing import Protocol
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.fingerprint import decoded
-from airflow_mirror.cutover.request import Prove
-from airflow_mirror.cutover.schema_ids import DIFFERENT, MISSING, SAME, SchemaProof, SchemaRow
+from airflow_mirror.cutover.request import Offsets, Prove
+from airflow_mirror.cutover.schema_ids import DIFFERENT, MISSING, SAME, BehindTheFence, SchemaProof, SchemaRow
+from airflow_mirror.errors import MirrorError
 from airflow_mirror.extras.schemas.ids import Carried, carried
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.schemas.held import IMPORT
-from airflow_mirror.sync.schemas.registry import Registered
+from airflow_mirror.sync.schemas.move import move
+from airflow_mirror.sync.schemas.registry import Registered, Registry
 from airflow_mirror.verify.compare import Floor
 from airflow_mirror.verify.partition import data_batches
 from airflow_mirror.wire.records import Record
 
-
-class Schemas(Protocol):
-    """The part of a registry that is asked."""
-
-    def mode(self, subject: str) -> str:
-        """Return the mode by which a subject goes; "": the registry has none."""
-
-    def schema(self, schema_id: int | str) -> Registered | None:
-        """Return the schema of an id; None: there is none."""
+_AGAIN_S = 5.0  # a move has a subject in mode IMPORT for less, version by version
 
 
-def prover(mirror: Mirror, registry: Callable[[str, str], Schemas], each: int = 200) -> Prove | None:
-    """Return what proves a mirror's schemas before its cutover; None: it names no registries.
+def prover(mirror: Mirror, registry: Callable[[str, str], Registry], each: int = 200) -> Prove | None:
+    """Return what proves a mirror's schemas for its cutover; None: it names no registries.
 
     :param registry: returns that of a role, ``source`` or ``target``, by what the mirror names.
     :param each: records to read at each end of a partition.
@@ -46,20 +42,33 @@ def prover(mirror: Mirror, registry: Callable[[str, str], Schemas], each: int = 
     if mirror.source_registry is None or mirror.target_registry is None:
         return None
     here, there = registry("source", mirror.source_registry), registry("target", mirror.target_registry)
-    return partial(prove, here=here, there=there, each=each)
+    return partial(prove, here=here, there=there, each=each, follows=mirror.sync_schemas)
 
 
-def prove(plan: Plan, source: ClusterAdmin, here: Schemas, there: Schemas, each: int) -> SchemaProof:
+def prove(
+    plan: Plan, source: ClusterAdmin, behind: BehindTheFence | None = None, *, here: Registry, there: Registry, each: int,
+    follows: bool = False,
+) -> SchemaProof:  # fmt: skip
     """Read a sample of each topic, and ask both registries for each id once.
 
+    :param behind: what came behind an earlier look is looked at, while producers wait: nobody is waited for. None: all.
     :param here: the source's registry; ``there``: the target's. :param each: records at each end of a partition.
+    :param follows: a tail registers what is missing: look what it could.
     :raises TryAgain: a cluster or a registry does not answer.
     """
+    if behind is not None:
+        here = here.hurried().by_right(nullcontext, behind.going)
+        there = there.hurried().by_right(behind.granted or nullcontext, behind.going)
     on_source, on_target = cache(here.schema), cache(there.schema)
     rows, without, subjects, records = list[SchemaRow](), list[str](), set[str](), 0
+    ends = dict[TopicPartition, int]()
     for t in plan.topics:
-        seen = set[Carried]()
-        for record in sample(source, t.source_topic, t.partitions, each):
+        seen, tps = set[Carried](), [TopicPartition(t.source_topic, p) for p in range(t.partitions)]
+        starts = source.offsets(tps, "earliest")
+        ends |= (its := source.offsets(tps, "latest_committed"))
+        if behind is not None:
+            starts = {tp: max(at, behind.since.get(tp, 0)) for tp, at in starts.items()}
+        for record in sample(source, starts, its, each):
             records += 1
             seen.update(carried([record]))
         found = list[SchemaRow]()
@@ -70,18 +79,43 @@ def prove(plan: Plan, source: ClusterAdmin, here: Schemas, there: Schemas, each:
         rows += found
         if not found:
             without.append(t.source_topic)
-    importing = [one for one in sorted(subjects) if there.mode(one) == IMPORT and here.mode(one) != IMPORT]
-    return SchemaProof(rows=rows, records=records, without=without, importing=importing)
+    proof = SchemaProof(rows=rows, records=records, without=without, ends=ends)
+    missing = [row for row in rows if row.verdict == MISSING]
+    if missing and behind is not None and behind.granted is not None:
+        move(here, there, dry_run=False)
+        again = {row.id: there.schema(row.id) for row in missing}
+        asked = {id(row): _verdict(on_source(row.id), again[row.id]) for row in missing}
+        proof = replace(proof, rows=[replace(row, verdict=asked.get(id(row), row.verdict)) for row in rows])
+    if behind is not None:
+        return proof
+    if missing and follows:
+        proof = _with_what_follows(proof, here, there)
+    return replace(proof, importing=_importing(there, subjects))
 
 
-def sample(source: ClusterAdmin, topic: str, partitions: int, each: int) -> Iterator[Record]:
-    """Yield the first and the last records of each partition of a topic, committed ones.
+def _with_what_follows(proof: SchemaProof, here: Registry, there: Registry) -> SchemaProof:
+    """Return the proof with the versions that a tail would register, or why it can't."""
+    try:
+        found = move(here, there, dry_run=True)
+    except MirrorError as e:
+        return replace(proof, stops=str(e))
+    return replace(proof, following=found.registered)
+
+
+def _importing(there: Registry, subjects: Iterable[str]) -> list[str]:
+    """Return which subjects stay in mode IMPORT on the target: one whose versions just come has it for a moment."""
+    found = [one for one in sorted(subjects) if there.mode(one) == IMPORT]
+    if found:
+        time.sleep(_AGAIN_S)
+    return [one for one in found if there.mode(one) == IMPORT]
+
+
+def sample(source: ClusterAdmin, starts: Offsets, ends: Offsets, each: int) -> Iterator[Record]:
+    """Yield the first and the last records of each partition between two offsets.
 
     The first ones are counted: where compaction has emptied a log's start, so many offsets may hold none.
     """
-    tps = [TopicPartition(topic, p) for p in range(partitions)]
-    starts, ends = source.offsets(tps, "earliest"), source.offsets(tps, "latest_committed")
-    for tp in tps:
+    for tp in starts:
         first = list(islice(_records(source, tp, starts[tp], ends[tp]), each))
         yield from first
         after = first[-1].offset + 1 if first else ends[tp]
@@ -96,6 +130,9 @@ def _records(source: ClusterAdmin, tp: TopicPartition, begin: int, end: int) -> 
 
 
 def _row(topic: str, one: Carried, here: Registered, there: Registered | None) -> SchemaRow:
-    verdict = MISSING if there is None else SAME if there.content == here.content else DIFFERENT
     subjects = [f"{subject} version {version}" for subject, version in here.subjects]
-    return SchemaRow(topic=topic, part=one.part, id=one.id, subjects=subjects, verdict=verdict)
+    return SchemaRow(topic=topic, part=one.part, id=one.id, subjects=subjects, verdict=_verdict(here, there))
+
+
+def _verdict(here: Registered | None, there: Registered | None) -> str:
+    return MISSING if there is None else SAME if here is not None and there.content == here.content else DIFFERENT

@@ -25,7 +25,6 @@ _TIMEOUT_S = 15.0
 _CHANGE_S = 5.0  # of a change by a right, all of it: whoever takes that away waits for it
 _EACH_S = 2.0  # of that, for each of connecting and answering: bytes go out soon behind the right's check
 MOST_BYTES = 64 << 20  # of an answer: 100,000 names of subjects are some 5 MB
-_PATIENCE = _TIMEOUT_S, 4 * _TIMEOUT_S
 _CHUNK_BYTES = 1 << 16
 _NONE = (40401, 40402, 40403, 40408, 40409)  # no such subject, version, id; nor a compatibility, a mode of its own
 _JSON = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
@@ -68,6 +67,8 @@ class Registry:
     _granted: Callable[[], AbstractContextManager[object]] | None = None
     _going: Callable[[], object] = staticmethod(lambda: None)
     _freely: Registry | None = None
+    _patience: tuple[float, float] = _TIMEOUT_S, 4 * _TIMEOUT_S  # of connecting, and of answering
+    _tries = 3
 
     def __init__(self, role: str, settings: Mapping[str, str]) -> None:
         self.role, self._settings = role, settings
@@ -112,7 +113,13 @@ class Registry:
         :param going: is called before each question; raises where nobody waits for the answer any more.
         """
         found = Registry(self.role, self._settings)
-        found._granted, found._going, found._freely = granted, going, self
+        found._granted, found._going, found._freely, found._tries = granted, going, self, 0
+        return found
+
+    def hurried(self) -> Registry:
+        """Return the same registry for who can't wait: it is given seconds for each answer, and not asked again."""
+        found = Registry(self.role, self._settings)
+        found._patience, found._tries = (_EACH_S, _CHANGE_S), 0
         return found
 
     @property
@@ -166,8 +173,7 @@ class Registry:
             ) from None
 
         session = requests.Session()
-        tries = 0 if self._granted else 3  # by a right; what is only asked goes by the session of `freely`
-        again = Retry(total=tries, backoff_factor=0.3, status_forcelist=(429, 502, 503, 504), raise_on_status=False)
+        again = Retry(total=self._tries, backoff_factor=0.3, status_forcelist=(429, 502, 503, 504), raise_on_status=False)
         for scheme in ("http://", "https://"):
             session.mount(scheme, HTTPAdapter(max_retries=again))
         session.headers["Accept"] = "application/vnd.schemaregistry.v1+json"
@@ -259,7 +265,8 @@ class Registry:
         import requests
 
         self._going()
-        content, session, timeout, until = bytearray(), self.freely._session, _PATIENCE, math.inf
+        free = self.freely
+        content, session, timeout, until = bytearray(), free._session, free._patience, math.inf
         right: AbstractContextManager[object] = nullcontext()
         if self._granted is not None and method != "GET":
             session, timeout = self._session, (_EACH_S, _EACH_S)

@@ -105,10 +105,10 @@ def test_a_mirror_that_can_not_be_cut_over_says_so_at_once() -> None:
     assert asked(plan=by_key) == ["block cutover"]
 
 
-def proven(*verdicts: str) -> Any:
+def proven(*verdicts: str, **more: Any) -> Any:
     """Return what proves one id for each verdict."""
-    rows = [SchemaRow(topic="orders", part="value", id=i, subjects=(), verdict=one) for i, one in enumerate(verdicts)]
-    return lambda: lambda *_: SchemaProof(rows=rows, records=9, without=())
+    rows = [SchemaRow(topic="o", part="value", id=i, subjects=(f"s{i}",), verdict=one) for i, one in enumerate(verdicts)]
+    return lambda: lambda *_: SchemaProof(rows=rows, records=9, without=(), **more)
 
 
 def fails(error: Exception) -> Any:
@@ -127,11 +127,13 @@ def test_registries_are_asked_before_the_copy() -> None:
     assert asked(prover=fails(TryAgain("the registry does not answer"))) == ["block cutover_schemas"]
     assert asked(prover=fails(BrokerError("ask the registry", 401, "UNAUTHORIZED"))) == ["block cutover_schemas"]
 
-    named = Mirror(name="m", source="a", target="b", source_registry="x", target_registry="y", sync_schemas=True)
-    assert asked(mirror=named, prover=proven(SAME, MISSING)) == [], "its tail registers them"
-    assert asked(mirror=named, prover=proven(MISSING)) == []
-    assert asked(mirror=named, prover=proven(MISSING, DIFFERENT)) == ["block cutover_schemas"]
-    assert asked(mirror=named, prover=proven()) == ["warn cutover_schemas"]
+    assert asked(prover=proven(SAME, MISSING, following=["s1"])) == [], "its tail registers them"
+    assert asked(prover=proven(MISSING, following=["s0"])) == []
+    assert asked(prover=proven(MISSING, DIFFERENT, following=["s0", "s1"])) == ["block cutover_schemas"]
+    assert asked(prover=proven(MISSING, MISSING, following=["s0"])) == ["block cutover_schemas"]
+    assert asked(prover=proven(MISSING, stops="no id could be kept")) == ["block cutover_schemas"]
+    assert asked(prover=proven(SAME, importing=["s0"])) == ["block cutover_schemas"]
+    assert asked(prover=proven()) == ["warn cutover_schemas"]
 
     def nowhere() -> Any:
         raise InputError("target registry 'x'", "neither an address nor a connection")

@@ -126,7 +126,11 @@ def test_schema_id_that_is_not_the_same_on_the_target_blocks_by_name() -> None:
     held = SchemaProof(rows=[a_schema(7)], records=40, without=(), importing=["orders-value"])
     findings, _ = judge(replace(WELL, schemas=held), Limits())
     (one,) = (f for f in findings if f.check == "schemas" and f.level != "pass")
-    assert (one.level, one.object) == ("warn", "1 subject") and "orders-value" in one.evidence
+    assert (one.level, one.object) == ("block", "1 subject") and "orders-value" in one.evidence
+    to_come = SchemaProof(rows=[a_schema(8, MISSING)], records=40, without=(), following=["orders-value version 2"])
+    findings, _ = judge(replace(WELL, schemas=to_come), Limits())
+    (one,) = (f for f in findings if f.check == "schemas")
+    assert one.level == "block" and "The tail registers them" in one.remedy
 
     nothing = found(schemas=SchemaProof(rows=(), records=3, without=["orders"]))["schemas"]
     assert nothing[0] == "warn" and "none of 3 records carries an id" in nothing[1]

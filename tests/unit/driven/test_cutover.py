@@ -40,6 +40,7 @@ from airflow_mirror.errors import (
     LeaseLost,
     MirrorError,
     OpeningUnfinished,
+    SchemasDiffer,
     TryAgain,
 )
 from airflow_mirror.extras.schemas.proof import prove
@@ -208,7 +209,7 @@ def test_schemas_are_proven_before_the_fence(world: World) -> None:
             side: Registry(role, {"url": one.url})
             for side, role, one in (("here", "source", here), ("there", "target", there))
         }
-        schemas = partial(prove, PLAN, source, **sides, each=200)
+        schemas = partial(prove, PLAN, source, here=sides["here"], there=sides["there"], each=200)
         with pytest.raises(CutoverBlocked, match=r"(?s)topic 't': id 7 of the value \(t-value version 3\) is not there"):
             world.cut_over(schemas=schemas)
         there.register(7, '"int"', "t-value", 3)
@@ -224,6 +225,38 @@ def test_schemas_are_proven_before_the_fence(world: World) -> None:
     assert (report.outcome, world.calls) == (reports.DONE, ["on"])
     row = {"topic": "t", "part": "value", "id": 7, "subjects": ["t-value version 3"], "verdict": "same"}
     assert report.schemas == world.report().schemas == [row]
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_schema_that_came_behind_the_look_is_proven_behind_the_fence(world: World, follows: bool) -> None:
+    """The report said that all is the same, and no tail came behind it that could have brought that schema."""
+
+    def writes_with(schema_id: int) -> None:
+        value = b"\0" + schema_id.to_bytes(4, "big") + b"payload"
+        with world.source.changing():
+            world.log.lay(records.encode([Row(world.log.end, TIME_MS, None, value, ())], leader_epoch=world.log.epoch))
+
+    def last_writes(call: str) -> None:
+        if call == "on":
+            here.register(8, '"int"', "t-value", 4)
+            writes_with(8)
+
+    with driven() as here, driven() as there, ClusterAdmin(world.source.config) as source, world.tail():
+        for one in (here, there):
+            one.register(7, '"string"', "t-value", 3)
+        writes_with(7)
+        world.when_called = last_writes
+        mirror = replace(PLAN.mirror, source_registry=here.url, target_registry=there.url, sync_schemas=follows)
+        both = [Registry(role, {"url": one.url}) for role, one in (("source", here), ("target", there))]
+        schemas = partial(prove, PLAN, source, here=both[0], there=both[1], each=200, follows=follows)
+        if not follows:
+            with pytest.raises(SchemasDiffer, match="id 8 of the value .* is not there on the target"):
+                world.cut_over(schemas=schemas, mirror=mirror)
+            assert world.calls == ["on", "off"] and there.wrote == []
+            return
+        report = world.cut_over(schemas=schemas, mirror=mirror)
+    assert (report.outcome, world.calls, there.subjects["t-value", 4]) == (reports.DONE, ["on"], 8)
+    assert there.modes == {"": "READWRITE"} and [row["id"] for row in report.schemas] == [7, 8]
 
 
 def test_report_has_who_was_there_before_the_fence_and_who_has_come_since(world: World) -> None:

@@ -21,7 +21,6 @@ from airflow_mirror.extras.schemas.proof import prove
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.sync.schemas import registry as registries
 from airflow_mirror.sync.schemas.registry import Registry
 from tests.builders import plan_of, topic_plan
 from tests.driven import records
@@ -58,10 +57,10 @@ class World:
         for one in (self.here, self.there):
             one.register(*given, **more)
 
-    def prove(self, each: int = 200) -> SchemaProof:
+    def prove(self, each: int = 200, **how: bool) -> SchemaProof:
         with ClusterAdmin(self.source.config) as admin:
             here, there = (Registry(role, {"url": one.url}) for role, one in self.sides)
-            return prove(self.plan, admin, here, there, each)
+            return prove(self.plan, admin, here=here, there=there, each=each, **how)
 
     @property
     def sides(self) -> list[tuple[str, DrivenRegistry]]:
@@ -94,6 +93,34 @@ def test_each_id_that_the_source_knows_is_compared_by_content(world: World) -> N
         "topic 'orders': id 2 of the value (orders-value version 2) is another schema on the target"
     )
     assert len({path for path, _ in world.here.asked}) == len(world.here.asked), "each is asked for once"
+
+
+def test_what_a_tail_would_register_is_told_apart_from_what_none_can(world: World) -> None:
+    world.write("orders", [payload(1), payload(2)])
+    world.here.register(1, USER, "orders-value", 1)
+    world.here.register(2, REFERS, "late-value", 1)
+    world.there.register(9, USER, "orders-value", 1)
+    found = world.prove(follows=True)
+    assert [found.follows(row) for row in found.rows] == [False, True] and found.stops == ""
+    assert not world.there.wrote and world.prove().following == ()
+    world.there.has_modes = False
+    found = world.prove(follows=True)
+    assert not any(map(found.follows, found.rows)) and "no id could be kept" in found.stops
+
+
+def test_subject_that_stays_in_mode_import_is_named_and_one_that_is_just_filled_is_not(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.write("orders", [payload(1), payload(2)])
+    for name, schema_id in (("left-value", 1), ("filled-value", 2)):
+        world.both(schema_id, USER, name, 1)
+        world.there.modes[name] = "IMPORT"
+    monkeypatch.setattr(
+        "airflow_mirror.extras.schemas.proof.time.sleep", lambda _: world.there.modes.pop("filled-value", None)
+    )
+    assert world.prove().importing == ["left-value"]
+    world.there.has_modes = False
+    assert world.prove().importing == [], "a registry without modes, or that tells them to nobody, refuses nothing"
 
 
 def test_spaces_and_keys_in_another_order_are_no_difference_and_a_referred_schema_is(world: World) -> None:
@@ -171,7 +198,7 @@ def test_registry_that_is_away_or_refuses_proves_nothing(world: World, monkeypat
         world.here.status = status
         with pytest.raises(BrokerError, match=f"source's schema registry for /schemas/ids/1.*{status}"):
             world.prove()
-    monkeypatch.setattr(registries, "_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(Registry, "_patience", (0.2, 0.2))
     with pytest.raises(TryAgain, match="target's schema registry does not answer"):
         Registry("target", {"url": "http://127.0.0.1:1"}).schema(1)
 
