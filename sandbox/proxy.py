@@ -176,9 +176,11 @@ class FaultProxy:
             if self.upstream is None:
                 raise ConnectionRefusedError
             up_reader, up_writer = await asyncio.open_connection(*self.upstream)
-        except OSError:
-            Link(writer, writer).reset(writer)  # the broker is down, and the client shall see that
-            return
+        except (OSError, asyncio.CancelledError) as e:
+            Link(writer, writer).reset(writer)  # the broker is down, and the client shall see that; or the proxy ends
+            if isinstance(e, OSError):
+                return
+            raise
         for one in (writer, up_writer):
             one.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link = Link(writer, up_writer)
