@@ -32,6 +32,7 @@ class Node:
     def __init__(self, settings: dict[str, str], directory: Path, close: ExitStack) -> None:
         directory.mkdir()
         self._port, self._close = reserve(directory.name), close
+        close.callback(self._port.release)
         self.address, self.log = self._port.address, directory / "mirrormaker.log"
         self.file = write_file(settings | {"listeners": f"http://{self.address}"}, directory)
 

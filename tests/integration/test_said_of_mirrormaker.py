@@ -31,7 +31,7 @@ from tests.integration.copying import abort_transaction, config, create, ends, r
 from tests.integration.mirrormaker_once import running, settings_of, stop, write_file
 from tests.integration.raw_batches import stored
 
-pytestmark = pytest.mark.parity
+pytestmark = [pytest.mark.parity, pytest.mark.in_order("the last of those of one MirrorMaker ends its task")]
 
 A, B = "A", "B"
 WAIT_S = 240.0
