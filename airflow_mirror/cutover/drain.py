@@ -139,11 +139,11 @@ def prove_last_schemas(run: Attempt) -> dict[str, Any]:
     run.waits_for = "the schema registries"
     found = run.clusters.schemas(
         BehindTheFence(
-            since=run.schemas.ends, going=run.check_stop, granted=granted if run.mirror.sync_schemas else None
+            first=run.schemas, going=run.check_stop, granted=granted if run.mirror.sync_schemas else None
         )
     )  # fmt: skip
-    if found.wrong:
-        raise SchemasDiffer([str(row) for row in found.wrong])
+    if found.lines:
+        raise SchemasDiffer(found.lines)
     known = {(row["topic"], row["part"], row["id"]) for row in run.report.schemas}
     run.report.schemas += [asdict(row) for row in found.rows if (row.topic, row.part, row.id) not in known]
     return {"schema_ids": len(run.report.schemas)}

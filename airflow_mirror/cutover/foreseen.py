@@ -189,6 +189,11 @@ def of_schemas(found: SchemaProof, rows: Sequence[SchemaRow] | None = None) -> I
         block, found.importing, "subject", "in mode IMPORT on the target: producers could register nothing there",
         "An interrupted move leaves that: 'airflow-mirror move-schemas --yes' ends it.",
     )  # fmt: skip
+    if found.imports:
+        yield warn(
+            "the whole registry of the target is in mode IMPORT: producers could register nothing there",
+            "Set READWRITE behind the cutover, or before it, once whoever fills it has ended.", "the target's registry",
+        )  # fmt: skip
     if not found.rows:
         yield warn(
             f"none of {count(found.records, 'record')} carries an id that the source's registry knows: nothing is proven",

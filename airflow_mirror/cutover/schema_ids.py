@@ -6,7 +6,7 @@ where it has another one, they may read something else than was written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -40,12 +40,12 @@ class SchemaRow:
 class BehindTheFence:
     """A second look, at what came behind the first one.
 
-    :param since: up to which that one went, by source partition. :param going: called before each question; raises where
+    :param first: what that one found. :param going: called before each question; raises where
         nobody waits for the answer any more. :param granted: takes a right: then what is missing is registered, each
         change by it. None: nothing is.
     """
 
-    since: Mapping[TopicPartition, int]
+    first: SchemaProof
     going: Callable[[], object]
     granted: Callable[[], AbstractContextManager[object]] | None = None
 
@@ -57,16 +57,19 @@ class SchemaProof:
     :param rows: sorted by topic and id. :param records: that were looked at.
     :param without: topics none of whose records carries an id that the source's registry knows.
     :param importing: subjects that stay in mode IMPORT on the target: producers could register nothing there.
-    :param following: versions that the mirror's tail would register, as ``subject version N``; ``stops``: why it can't.
-    :param ends: up to which it was looked, by source partition.
+    :param imports: the whole registry of the target is in mode IMPORT.
+    :param following: ids that the mirror's tail would register; ``stops``: why it can't.
+    :param subjects: of what was found, on the source. :param ends: up to which it was looked, by source partition.
     """
 
     rows: Sequence[SchemaRow]
     records: int
     without: Sequence[str]
     importing: Sequence[str] = ()
-    following: Sequence[str] = ()
+    imports: bool = False
+    following: Collection[int] = ()
     stops: str = ""
+    subjects: Collection[str] = ()
     ends: Mapping[TopicPartition, int] = field(default_factory=dict, repr=False)
 
     @property
@@ -74,9 +77,15 @@ class SchemaProof:
         """What consumers on the target could not read, or would read by another schema."""
         return [row for row in self.rows if row.verdict != SAME]
 
+    @property
+    def lines(self) -> list[str]:
+        """What is wrong, a line each."""
+        shut = [f"subject {one!r} is in mode IMPORT on the target: nobody could register there" for one in self.importing]
+        return [*map(str, self.wrong), *shut]
+
     def follows(self, row: SchemaRow) -> bool:
         """Return whether the mirror's tail would bring what a row lacks."""
-        return row.verdict == MISSING and not {*self.following}.isdisjoint(row.subjects)
+        return row.verdict == MISSING and row.id in self.following
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it: what was found, and not how far it was looked."""

@@ -22,14 +22,15 @@ from airflow_mirror.extras.schemas.ids import Carried, carried
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.sync.schemas.held import IMPORT
+from airflow_mirror.sync.schemas.held import IMPORT, path_of
 from airflow_mirror.sync.schemas.move import move
 from airflow_mirror.sync.schemas.registry import Registered, Registry
 from airflow_mirror.verify.compare import Floor
 from airflow_mirror.verify.partition import data_batches
 from airflow_mirror.wire.records import Record
 
-_AGAIN_S = 5.0  # a move has a subject in mode IMPORT for less, version by version
+_AGAIN_S = 5.0  # a move that goes on has another subject in mode IMPORT by then
+_BEHIND = 10_000  # records at each end of what came behind a first look: all of it, but on a busy partition
 
 
 def prover(mirror: Mirror, registry: Callable[[str, str], Registry], each: int = 200) -> Prove | None:
@@ -67,8 +68,8 @@ def prove(
         starts = source.offsets(tps, "earliest")
         ends |= (its := source.offsets(tps, "latest_committed"))
         if behind is not None:
-            starts = {tp: max(at, behind.since.get(tp, 0)) for tp, at in starts.items()}
-        for record in sample(source, starts, its, each):
+            starts = {tp: max(at, behind.first.ends.get(tp, 0)) for tp, at in starts.items()}
+        for record in sample(source, starts, its, each if behind is None else _BEHIND):
             records += 1
             seen.update(carried([record]))
         found = list[SchemaRow]()
@@ -79,18 +80,32 @@ def prove(
         rows += found
         if not found:
             without.append(t.source_topic)
-    proof = SchemaProof(rows=rows, records=records, without=without, ends=ends)
-    missing = [row for row in rows if row.verdict == MISSING]
-    if missing and behind is not None and behind.granted is not None:
-        move(here, there, dry_run=False)
-        again = {row.id: there.schema(row.id) for row in missing}
-        asked = {id(row): _verdict(on_source(row.id), again[row.id]) for row in missing}
-        proof = replace(proof, rows=[replace(row, verdict=asked.get(id(row), row.verdict)) for row in rows])
+    proof = SchemaProof(rows=rows, records=records, without=without, ends=ends, subjects=subjects)
     if behind is not None:
-        return proof
-    if missing and follows:
+        return _settled(proof, behind, here, there)
+    if follows and any(row.verdict == MISSING for row in rows):
         proof = _with_what_follows(proof, here, there)
-    return replace(proof, importing=_importing(there, subjects))
+    return replace(proof, importing=_importing(there, subjects), imports=there.mode("") == IMPORT)
+
+
+def _settled(proof: SchemaProof, behind: BehindTheFence, here: Registry, there: Registry) -> SchemaProof:
+    """Return the proof with what is missing registered, and no subject left in mode IMPORT, if that is granted.
+
+    The tail has ended: what it was at is nobody's any more.
+    """
+    if behind.granted is None:
+        return proof
+    missing = [row for row in proof.rows if row.verdict == MISSING]
+    # No more than is missing: producers wait, and a whole registry may take minutes.
+    lacking = {name for row in missing if (its := here.schema(row.id)) is not None for name, _ in its.subjects}
+    if lacking:
+        move(here, there, dry_run=False, only=lacking)
+        again = [replace(row, verdict=_verdict(here.schema(row.id), there.schema(row.id))) for row in missing]
+        proof = replace(proof, rows=[*(row for row in proof.rows if row.verdict != MISSING), *again])
+    left = [one for one in sorted({*behind.first.subjects, *proof.subjects}) if there.mode(one) == IMPORT]
+    for one in left:
+        there.ask("DELETE", f"/mode{path_of(one)}")
+    return replace(proof, importing=[one for one in left if there.mode(one) == IMPORT])
 
 
 def _with_what_follows(proof: SchemaProof, here: Registry, there: Registry) -> SchemaProof:
@@ -99,7 +114,7 @@ def _with_what_follows(proof: SchemaProof, here: Registry, there: Registry) -> S
         found = move(here, there, dry_run=True)
     except MirrorError as e:
         return replace(proof, stops=str(e))
-    return replace(proof, following=found.registered)
+    return replace(proof, following=found.ids)
 
 
 def _importing(there: Registry, subjects: Iterable[str]) -> list[str]:

@@ -102,7 +102,7 @@ def compare(
 def _held_by(subject: str, modes: Mapping[str, str]) -> str:
     """Return why somebody keeps others from registering in a subject, by its own mode or its context's; "": nobody."""
     own, context = modes.get(subject), f":{context_of(subject)}:"
-    if own not in (None, IMPORT):
+    if own is not None and own.startswith(READONLY):
         return f"it has mode {own} of its own on the target"
     if modes.get(context, "").startswith(READONLY):
         return f"context {context} has mode {modes[context]} on the target"

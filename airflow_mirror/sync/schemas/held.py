@@ -6,7 +6,7 @@ A subject may be of a context, as ``:.context:subject``; ids are one context's. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -86,39 +86,68 @@ def path_of(subject: str, *more: object) -> str:
     return "".join(f"/{quote(str(one), safe='')}" for one in (subject, *more) if one != "")
 
 
-def read(registry: Registry, also: Held | None = None) -> Held:
+def read(registry: Registry, also: Held | None = None, only: Collection[str] | None = None) -> Held:
     """Ask a registry for all that it holds. Errors as :meth:`.Registry.ask`.
 
     :param also: of another one: what may have settings and modes here before it has a version.
+    :param only: these subjects, and what they refer to; neither contexts nor what is set for all.
     """
-    contexts = [one for one in registry.ask("GET", "/contexts", none=True) or () if one.strip(":.")]
-    contexts = [f":{one.strip(':')}:" for one in contexts]
+    contexts, subjects = _contents(registry) if only is None else (set[str](), {*only})
+    versions, waiting = dict[Place, Version](), sorted(subjects, reverse=True)
+    while waiting:
+        found = _versions(registry, waiting.pop())
+        versions |= {one.place: one for one in found}
+        if only is not None and (more := {name for one in found for name, _ in one.refers_to} - subjects):
+            subjects |= more
+            waiting += sorted(more)
+    settings, modes = dict[str, Mapping[str, Any]](), dict[str, str]()
+    others = {*also.settings, *also.modes, *(subject for subject, _ in also.versions)} if also else set[str]()
+    for name in sorted({*([""] if only is None else []), *contexts, *subjects, *others}):
+        if its := registry.ask("GET", f"/config{path_of(name)}", none=True):
+            level = its.get("compatibilityLevel") or its.get("compatibility")
+            settings[name] = {k: v for k, v in its.items() if k != "compatibilityLevel"} | {"compatibility": level}
+        if name and (its := registry.ask("GET", f"/mode{path_of(name)}", none=True)):
+            modes[name] = str(its["mode"])
+    return Held(versions=versions, settings=settings, modes=modes)
+
+
+def part(whole: Held, subjects: Collection[str]) -> Held:
+    """Return these subjects, and what they refer to, without what is set for all."""
+    wanted, waiting = set[str](), [*subjects]
+    while waiting:
+        wanted.add(name := waiting.pop())
+        refers = {other for one in whole.versions.values() if one.subject == name for other, _ in one.refers_to}
+        waiting += refers - wanted
+    return Held(
+        versions={place: one for place, one in whole.versions.items() if place[0] in wanted},
+        settings={name: its for name, its in whole.settings.items() if name in wanted},
+        modes={name: mode for name, mode in whole.modes.items() if name in wanted},
+    )  # fmt: skip
+
+
+def _contents(registry: Registry) -> tuple[set[str], set[str]]:
+    """Return the names of contexts and of subjects."""
+    contexts = {f":{one.strip(':')}:" for one in registry.ask("GET", "/contexts", none=True) or () if one.strip(":.")}
     if (listed := registry.ask("GET", path := "/subjects?deleted=true")) is None:  # it would pass for an empty one
         raise BrokerError(f"ask the {registry.role}'s schema registry for {path}", 404, "not found")
     subjects = set(listed)
     for context in contexts:  # a registry without contexts would take a prefix for that of a name
         subjects.update(_listed(registry, f"/subjects?subjectPrefix={quote(context, safe='')}", "&"))
-    versions = dict[Place, Version]()
-    for subject in sorted(subjects):
-        numbers = _listed(registry, f"/subjects{path_of(subject)}/versions")
-        # Behind the list of all: what is registered in between is in none, and not taken for deleted.
-        live = set(registry.ask("GET", f"/subjects{path_of(subject)}/versions") or ())
-        for number in numbers:
-            found = registry.ask("GET", f"/subjects{path_of(subject)}/versions/{number}?deleted=true")
-            if found is not None:  # gone meanwhile
-                body = {name: found[name] for name in _BODY if found.get(name)}
-                versions[subject, int(number)] = Version(
-                    subject=subject, number=int(number), id=int(found["id"]), body=body, deleted=number not in live
-                )
-    settings, modes = dict[str, Mapping[str, Any]](), dict[str, str]()
-    others = {*also.settings, *also.modes, *(subject for subject, _ in also.versions)} if also else set[str]()
-    for name in sorted({"", *contexts, *subjects, *others}):
-        if found := registry.ask("GET", f"/config{path_of(name)}", none=True):
-            level = found.get("compatibilityLevel") or found.get("compatibility")
-            settings[name] = {k: v for k, v in found.items() if k != "compatibilityLevel"} | {"compatibility": level}
-        if name and (found := registry.ask("GET", f"/mode{path_of(name)}", none=True)):
-            modes[name] = str(found["mode"])
-    return Held(versions=versions, settings=settings, modes=modes)
+    return contexts, subjects
+
+
+def _versions(registry: Registry, subject: str) -> list[Version]:
+    numbers, versions = _listed(registry, f"/subjects{path_of(subject)}/versions"), list[Version]()
+    # Behind the list of all: what is registered in between is in none, and not taken for deleted.
+    live = set(registry.ask("GET", f"/subjects{path_of(subject)}/versions") or ())
+    for number in numbers:
+        found = registry.ask("GET", f"/subjects{path_of(subject)}/versions/{number}?deleted=true")
+        if found is not None:  # gone meanwhile
+            body = {name: found[name] for name in _BODY if found.get(name)}
+            versions.append(
+                Version(subject=subject, number=int(number), id=int(found["id"]), body=body, deleted=number not in live)
+            )
+    return versions
 
 
 def _listed(registry: Registry, path: str, sign: str = "?") -> list[Any]:

@@ -8,7 +8,7 @@ there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -25,16 +25,18 @@ from airflow_mirror.sync.schemas.difference import (
     registering,
     setting,
 )
-from airflow_mirror.sync.schemas.held import IMPORT, READONLY, Held, Place, Version, is_context, path_of, read
+from airflow_mirror.sync.schemas.held import IMPORT, READONLY, Held, Place, Version, is_context, part, path_of, read
 from airflow_mirror.sync.schemas.hold import HELD, hold, mode_of, open_in
 from airflow_mirror.sync.schemas.registry import Registry
+
+_OF_ONE = (400, 404, 409, 422)  # answers that refuse one schema, and say nothing of others
 
 
 @dataclass(frozen=True, kw_only=True)
 class MoveReport:
     """What was done, or would be. :param conflicts: what differs, and stays. :param left_out: what can't be moved.
 
-    :param registered: versions that were registered, or would be, as ``subject version N``.
+    :param registered: versions that were registered, or would be, as ``subject version N``; ``ids``: their ids.
     """
 
     done: Sequence[str]
@@ -42,10 +44,11 @@ class MoveReport:
     left_out: Sequence[str]
     versions: int
     registered: Sequence[str] = field(default=(), repr=False)
+    ids: Collection[int] = field(default=(), repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it; what was registered is among what was done."""
-        return {name: value for name, value in asdict(self).items() if name != "registered"}
+        return {name: value for name, value in asdict(self).items() if name not in ("registered", "ids")}
 
 
 class _Way(Protocol):
@@ -60,9 +63,12 @@ class _Way(Protocol):
     modes: Mapping[str, str]
 
     @contextmanager
-    def opened(self, subject: str) -> Iterator[None]:
-        """Have registrations of the block keep their ids, in one subject, and others keep out of it."""
-        yield
+    def opened(self, subject: str) -> Iterator[str]:
+        """Have registrations of the block keep their ids, in one subject, and others keep out of it.
+
+        Yields why that can't be; "": it is so.
+        """
+        yield ""
 
     def bring(self, one: Version) -> None:
         """Make it possible that the next registration keeps its id."""
@@ -83,27 +89,30 @@ class _ByMode:
         self.held = mode["mode"] == READONLY
 
     @contextmanager
-    def opened(self, subject: str) -> Iterator[None]:
+    def opened(self, subject: str) -> Iterator[str]:
         """Set the mode, and take it away again, whatever happens.
 
         Left there, nobody could register in that subject any more. So that needs no right, and comes as soon as may be.
         """
+        had = own_mode(self._target, subject)  # of now: since the target was read somebody may have shut it
+        if had.startswith(READONLY):
+            yield f"it has mode {had} of its own on the target"
+            return
         try:
             # Forced: it is not empty, if it is not the first time. An answer may be lost.
             self._target.ask("PUT", f"/mode{path_of(subject)}?force=true", {"mode": IMPORT})
-            yield
+            yield ""
         except BaseException:
             with suppress(MirrorError):
-                self._close(subject)
+                self._close(subject, had)
             raise
-        self._close(subject)
+        self._close(subject, had)
 
-    def _close(self, subject: str) -> None:
+    def _close(self, subject: str, had: str) -> None:
         """Unless somebody else has set another one meanwhile. Late, it ends another one's move for a pass, and no id."""
-        target, had = self._target.freely, self.modes.get(subject)
-        found = target.ask("GET", f"/mode{path_of(subject)}", none=True)
-        if found is not None and found["mode"] == IMPORT:
-            _set_mode(target, subject, None if had == IMPORT else had)
+        target = self._target.freely
+        if own_mode(target, subject) == IMPORT:
+            _set_mode(target, subject, None if had in ("", IMPORT) else had)
 
     def bring(self, one: Version) -> None:
         """It comes with its registration."""
@@ -119,9 +128,9 @@ class _ByContents:
         self._target, self._here = target, here
 
     @contextmanager
-    def opened(self, subject: str) -> Iterator[None]:
+    def opened(self, subject: str) -> Iterator[str]:
         """Nothing keeps others out."""
-        yield
+        yield ""
 
     def bring(self, one: Version) -> None:
         """Import the content."""
@@ -130,13 +139,14 @@ class _ByContents:
 
 def move(
     source: Registry, target: Registry, *, dry_run: bool, keep_out: bool = False, complete: bool = False,
-    say: Callable[[str], object] = lambda _: None,
+    only: Collection[str] | None = None, say: Callable[[str], object] = lambda _: None,
 ) -> MoveReport:  # fmt: skip
     """Give the target what it lacks of the source. :param say: is told each step, before it is done.
 
     :param keep_out: others: hold the target, before its first version comes; see :mod:`.hold`.
     :param complete: soft deletions, settings and modes come also where the target has the subject: what was left by a
         kill, or was done on the source since. Not where applications use the target by now.
+    :param only: these subjects, and what they refer to; None: all.
     :raises InputError: the target can't keep ids, or can't be held, or both are one registry.
     :raises TryAgain, BrokerError: a registry is away, or refuses. What was done stays, and is not done again.
     :raises NeedsHuman: the target has given another id, or another version, than it was to.
@@ -145,9 +155,9 @@ def move(
         raise InputError("schema registries", f"both are {source.url}", "Correct one of them.")
     to_hold = keep_out and mode_of(target) != READONLY
     exported, there = (apicurio.export(one) if one.native else None for one in (source, target))
-    here = read(source) if exported is None else exported.held
+    here = read(source, only=only) if exported is None else exported.held if only is None else part(exported.held, only)
     if there is None:
-        held = read(target, also=here)
+        held = read(target, also=here, only=None if only is None else {subject for subject, _ in here.versions})
         way: _Way = _ByMode(target, held)
         todo = compare(here, held, complete=complete)
     elif exported is None:
@@ -164,6 +174,7 @@ def move(
         return MoveReport(
             done=[*([HELD] if to_hold else []), *todo.lines()], conflicts=todo.conflicts, left_out=left_out,
             versions=len(here.versions), registered=[str(one) for one in todo.register],
+            ids={one.id for one in todo.register},
         )  # fmt: skip
     filling = _Filling(source, target, way, say)
     filling.fill(todo, to_hold=to_hold)
@@ -188,30 +199,46 @@ class _Filling:
         changes none of what the target has. Without a mode IMPORT one would be gone by when versions are registered, and
         so comes behind them.
         """
-        settings = dict(todo.settings)
+        settings, later = dict(todo.settings), list[Version]()
         if self._way.sends_ids and "" in settings:
-            self._set("", settings.pop(""))
+            if self._way.held:
+                self.conflicts.append("settings of all subjects are not set: the target is in mode READONLY")
+            else:
+                self._set("", settings[""])
+            settings.pop("")
         if to_hold:
             self._do(HELD, partial(hold, self._target))
             self._way.held = True
         for name in [one for one in settings if self._way.sends_ids and is_context(one)]:
             with self._touching(name):
                 self._set(name, settings.pop(name))
+        # What others refer to stays until these have come.
+        needed = {place for one in todo.register for place in one.refers_to}
+        at_once = [one for one in todo.delete if one.place not in needed and one in todo.register]
         for subject, versions in groupby(todo.register, lambda one: one.subject):
-            with self._way.opened(subject):
-                if self._way.sends_ids and subject in settings:
-                    self._set(subject, settings.pop(subject))
-                for one in versions:
-                    self._register(one)
+            with self._way.opened(subject) as shut:
+                its = settings.pop(subject, None) if self._way.sends_ids else None
+                self._bring(list(versions), its, shut)
+                for one in (one for one in at_once if one.subject == subject and str(one) in self.registered):
+                    self._delete(one, later.append)
         for name, its in sorted(settings.items()):
             with self._touching(name):
                 self._set(name, its)
-        for one in todo.delete:
-            if one.place not in self._left and self._is_deleted(one):
-                with self._touching(one.subject):
-                    self._delete(one)
+        for one in (one for one in todo.delete if one in later or one not in at_once):
+            with self._touching(one.subject):
+                self._delete(one)
         for name, mode in todo.modes.items():
-            self._do(changing_mode(name, mode), partial(_set_mode, self._target, name, mode))
+            self._change_mode(name, mode)
+
+    def _bring(self, versions: Sequence[Version], setting: Mapping[str, Any] | None, shut: str) -> None:
+        """Register versions of one subject, behind its setting. :param shut: why that can't be; "": it can."""
+        if not shut and setting is not None:
+            self._set(versions[0].subject, setting)
+        for one in versions:
+            if shut:
+                self._leave(one, f"not registered: {shut}")
+            else:
+                self._register(one)
 
     def _register(self, one: Version) -> None:
         """Register it, unless its place was taken since the target was read, or it needs one whose place was."""
@@ -225,15 +252,33 @@ class _Filling:
             if found != one.id:
                 self._leave(one, f"id {one.id} on the source, and id {found} on the target, registered meanwhile")
             return
-        self._do(registering(one), partial(self._post, one))
-        self.registered.append(str(one))
+        try:
+            self._do(registering(one), partial(self._post, one))
+        except BrokerError as e:
+            if e.code not in _OF_ONE:
+                raise
+            self._leave(one, f"not registered: {e}")  # others need not wait for it
+        else:
+            self.registered.append(str(one))
 
-    def _delete(self, one: Version) -> None:
+    def _delete(self, one: Version, refused: Callable[[Version], object] | None = None) -> None:
+        """Delete it, if the source says once more that it is deleted. :param refused: told, instead of people."""
+        if one.place in self._left or not self._is_deleted(one):
+            return
         path = f"/subjects{path_of(one.subject)}/versions/{one.number}"
         try:
             self._do(deleting(one), partial(self._target.ask, "DELETE", path))
         except BrokerError as e:  # what refers to it there may have come from elsewhere: nothing else waits for this
-            self.conflicts.append(f"{one} is deleted on the source, and not on the target: {e}")
+            if refused is None:
+                self.conflicts.append(f"{one} is deleted on the source, and not on the target: {e}")
+            else:
+                refused(one)
+
+    def _change_mode(self, name: str, mode: str | None) -> None:
+        """Set a mode where there is none, or end mode IMPORT, as was seen; what was set meanwhile stays."""
+        found = own_mode(self._target, name)
+        if found == IMPORT or (mode is not None and found == ""):
+            self._do(changing_mode(name, mode), partial(_set_mode, self._target, name, mode))
 
     def _post(self, one: Version) -> None:
         self._way.bring(one)
@@ -264,6 +309,10 @@ class _Filling:
         return self._way.opened(name) if self._way.held and name else nullcontext()
 
     def _set(self, name: str, its: Mapping[str, Any]) -> None:
+        """Set what nobody has set; of all subjects there always is something."""
+        if name and self._target.ask("GET", f"/config{path_of(name)}", none=True) is not None:
+            self.conflicts.append(f"settings of {name} were set on the target meanwhile")
+            return
         self._do(setting(name, its), partial(self._target.ask, "PUT", f"/config{path_of(name)}", its))
 
     def _leave(self, one: Version, why: str) -> None:
@@ -274,6 +323,12 @@ class _Filling:
         self._say(line)
         do()
         self.done.append(line)
+
+
+def own_mode(registry: Registry, name: str) -> str:
+    """Return the mode that a subject or a context has of its own; "": none. Errors as :meth:`.Registry.ask`."""
+    found = registry.ask("GET", f"/mode{path_of(name)}", none=True)
+    return "" if found is None else str(found["mode"])
 
 
 def _set_mode(registry: Registry, name: str, mode: str | None) -> None:

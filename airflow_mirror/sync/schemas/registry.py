@@ -189,12 +189,12 @@ class Registry:
         return session
 
     def mode(self, subject: str) -> str:
-        """Return the mode by which a subject goes; "": the registry has none, or tells it to nobody like us.
+        """Return the mode that a subject has of its own, or the whole registry ("") has.
 
-        :raises TryAgain: it does not answer.
+        Empty: it has none, or the registry has no modes, or tells them to nobody like us. :raises TryAgain: no answer.
         """
         try:
-            found = self.ask("GET", f"/mode/{quote(subject, safe='')}?defaultToGlobal=true", none=True)
+            found = self.ask("GET", f"/mode/{quote(subject, safe='')}".rstrip("/"), none=True)
         except BrokerError:
             return ""
         return "" if found is None else str(found["mode"])
@@ -215,8 +215,9 @@ class Registry:
         return Registered(subjects=tuple(subjects), content=self._content(found, set()))
 
     def _versions(self, id: int, context: str, **_: object) -> Any:
-        inside = "" if context == "." else f"?subject={quote(f':{context}:')}"
-        return self._get(f"/schemas/ids/{id}/versions{inside}") or []
+        # Records of a version that is deleted softly are there all the same.
+        inside = "" if context == "." else f"&subject={quote(f':{context}:')}"
+        return self._get(f"/schemas/ids/{id}/versions?deleted=true{inside}") or []
 
     def _content(self, schema: Mapping[str, Any], above: set[tuple[str, int]]) -> Any:
         kind = schema.get("schemaType", "AVRO")

@@ -240,6 +240,7 @@ def test_schema_that_came_behind_the_look_is_proven_behind_the_fence(world: Worl
         if call == "on":
             here.register(8, '"int"', "t-value", 4)
             writes_with(8)
+            there.modes["t-value"] = "IMPORT"  # as a tail leaves it that is killed by now
 
     with driven() as here, driven() as there, ClusterAdmin(world.source.config) as source, world.tail():
         for one in (here, there):
@@ -254,8 +255,11 @@ def test_schema_that_came_behind_the_look_is_proven_behind_the_fence(world: Worl
                 world.cut_over(schemas=schemas, mirror=mirror)
             assert world.calls == ["on", "off"] and there.wrote == []
             return
+        for n in range(50):
+            here.register(100 + n, f'{{"type":"fixed","name":"F","size":{n + 1}}}', f"other-{n}", 1)
         report = world.cut_over(schemas=schemas, mirror=mirror)
     assert (report.outcome, world.calls, there.subjects["t-value", 4]) == (reports.DONE, ["on"], 8)
+    assert not [subject for subject, _ in there.subjects if subject != "t-value"], "producers wait for no more"
     assert there.modes == {"": "READWRITE"} and [row["id"] for row in report.schemas] == [7, 8]
 
 

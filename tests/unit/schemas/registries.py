@@ -93,6 +93,7 @@ class DrivenRegistry:
                 found = self.schemas.get(wanted)
                 if found is not None and rest == ["versions"]:
                     its = [place for place, n in self.subjects.items() if self.key(place[0], n) == wanted]
+                    its = [place for place in its if every or place not in self.deleted]
                     return 200, [{"subject": s, "version": v} for s, v in its]
                 return (200, found) if found is not None else (404, {"error_code": 40403, "message": "Schema not found"})
             case ["schemas", "guids", one]:

@@ -122,7 +122,7 @@ def test_what_differs_is_named_and_stays(both: Any) -> None:
     before = json.loads(json.dumps([[*k, v] for k, v in there.subjects.items()])), dict(there.settings)
     found = moved(here, there)
     assert sorted(found.conflicts) == [
-        "a-value version 1 is not registered: it has mode READWRITE of its own on the target",
+        "a-value version 1 is not registered: it needs z user/value version 5",
         "again-value version 1 is id 7 on the source, and id 31 on the target",
         "mode of :.other:: READWRITE on the source, none on the target",
         "mode of a-value: READONLY on the source, READWRITE on the target",
@@ -244,6 +244,51 @@ def test_subject_that_the_target_has_frozen_gets_no_version_and_keeps_its_mode(b
     assert there.modes["a-value"] == "READONLY" and not [one for one in there.subjects if one[0] == "a-value"]
 
 
+def test_what_is_set_on_the_target_meanwhile_stays(both: Any) -> None:
+    """A pass over many subjects takes minutes."""
+    here, there = both
+    here.settings["again-value"] = "NONE"
+    shut = lambda: there.modes.update({"proto-value": "READONLY"})  # noqa: E731
+    meanwhile(there, lambda *asked: asked == ("POST", "/subjects/a-value/versions"), shut)
+    own = lambda: there.settings.update({"again-value": "FULL"})  # noqa: E731
+    meanwhile(there, lambda *asked: asked == ("PUT", "/mode/again-value"), own)
+    found = moved(here, there)
+    assert there.modes["proto-value"] == "READONLY" and ("proto-value", 1) not in there.subjects
+    assert there.settings["again-value"] == "FULL" and ("again-value", 1) in there.subjects
+    assert {
+        "proto-value version 1 is not registered: it has mode READONLY of its own on the target",
+        "settings of again-value were set on the target meanwhile",
+    } <= set(found.conflicts)
+
+
+def test_subject_that_anybody_may_write_to_is_filled_and_left_so() -> None:
+    with driven() as here, driven() as there:
+        here.register(1, INT, "x-value", 1)
+        here.modes["x-value"] = "READWRITE"
+        moved(here, there, complete=True)
+        here.register(2, LONG, "x-value", 2)
+        assert moved(here, there).conflicts == [] and there.subjects["x-value", 2] == 2
+        assert there.modes["x-value"] == "READWRITE"
+
+
+def test_deletion_comes_with_its_subject_and_waits_for_no_other(both: Any) -> None:
+    """A schema that was refused once left what the source had withdrawn live for ever."""
+    here, there = both
+    there.refuses = '"fails"'
+    here.register(90, '"fails"', "zz-value", 1)
+    moved(here, there)
+    assert there.deleted == here.deleted
+
+
+def test_some_subjects_come_with_what_they_refer_to_and_nothing_else_is_read_or_set(both: Any) -> None:
+    here, there = both
+    source, target = (Registry(role, {"url": one.url}) for role, one in (("source", here), ("target", there)))
+    found = move(source, target, dry_run=False, only={"a-value"})
+    assert {subject for subject, _ in there.subjects} == {"a-value", "z user/value"} and found.versions == 3
+    assert there.settings == {"": "BACKWARD", "a-value": "NONE"}
+    assert not [path for path, _ in here.asked if "proto-value" in path or path.startswith("/subjects?")]
+
+
 def test_mode_that_can_not_be_taken_back_is_one_alone(both: Any) -> None:
     here, there = both
     answer = there.answer
@@ -354,9 +399,10 @@ def test_command_holds_and_releases(both: Any, capsys: pytest.CaptureFixture[str
 def test_subject_whose_schema_is_refused_does_not_stay_open(both: Any) -> None:
     here, there = both
     there.refuses = ORDER
-    with pytest.raises(BrokerError, match="POST /subjects/a-value/versions.*422"):
-        moved(here, there)
-    assert "IMPORT" not in there.modes.values()
+    found = moved(here, there)
+    (refused,) = (line for line in found.conflicts if line.startswith("a-value version 1"))
+    assert "is not registered: ask the target's schema registry for POST /subjects/a-value/versions" in refused
+    assert len(found.registered) == 6 and "IMPORT" not in there.modes.values(), "others do not wait for it"
     there.refuses = ""
     moved(here, there, complete=True)
     assert there.holds() == here.holds()
