@@ -20,7 +20,7 @@ from airflow_mirror.common.addresses import parse_bootstrap
 from airflow_mirror.wording import some
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from airflow.sdk import BaseOperator, Context
 
@@ -64,23 +64,27 @@ def tell_lineage(
             log.warning("lineage: %d of %d topics were left out, as %s", len(left), len(given), some(left, 3))
 
 
-def tell_events(task: BaseOperator, context: Context, mirror: Mirror, plan: Plan, by: str) -> None:
+def tell_events(
+    task: BaseOperator, context: Context, mirror: Mirror, plan: Plan | Callable[[], Plan], by: str
+) -> None:  # fmt: skip
     """Give each AssetAlias among a task's outlets an event of each target topic, for DAGs that are scheduled on one.
 
     At most :data:`MOST_EVENTS`, those with most offsets first; how many were left out is said.
 
+    :param plan: or what reads it, which is asked only where there is an alias, and fails no task either.
     :param by: what was done with the topics, for whoever is started: ``copy``, ``verify``, ``cutover`` or ``rollback``.
     """
-    aliases = [outlet for outlet in task.outlets if isinstance(outlet, AssetAlias)]
+    if not (aliases := [outlet for outlet in task.outlets if isinstance(outlet, AssetAlias)]):
+        return
     with _beside_the_work():
-        servers = {role: server_of(_hook(mirror, role)) for role in ("source", "target") if aliases}
-        topics = _largest_first(plan)
+        servers = {role: server_of(_hook(mirror, role)) for role in ("source", "target")}
+        topics = _largest_first(plan() if callable(plan) else plan)
         for alias in aliases:
             for topic in topics[:MOST_EVENTS]:
                 source, target = (_uri(servers[role], topic, role) for role in ("source", "target"))
                 extra: dict[str, Any] = {"mirror": mirror.name, "by": by, "source": source}
                 context["outlet_events"][alias].add(Asset(target), extra=extra)
-        if aliases and len(topics) > MOST_EVENTS:
+        if len(topics) > MOST_EVENTS:
             log.warning("events of %d topics were left out: a task gives %d", len(topics) - MOST_EVENTS, MOST_EVENTS)
 
 

@@ -170,7 +170,7 @@ class StartMirrorOperator(SparkJobOperator):
 
     def tell(self, mirror: Mirror, context: Context) -> None:
         """Give events of what was copied."""
-        tell_events(self, context, mirror, self.stored_plan(mirror), "copy")
+        tell_events(self, context, mirror, partial(self.stored_plan, mirror), "copy")
 
     def _launch(self, mirror: Mirror, plan: Plan, replaces: str) -> Handle:
         before = self.runner.find(TAIL)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pendulum
 from airflow.sdk import ResumableJobMixin, conf
+from airflow.sdk.exceptions import TaskDeferralTimeout
 
 from airflow_mirror.errors import InvalidField, WriterRuns
 from airflow_mirror.hooks.gauges import tell_copy
@@ -67,6 +68,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         self._mirror: Mirror | None = None
         self._runner: LocalRunner | None = None
         self._job: Handle | None = None
+        self._until: float | None = None
 
     def job_options(self) -> dict[str, Any]:
         """Return the fields of the job's request besides mirror, clusters and plan."""
@@ -85,17 +87,33 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         self._prepare(mirror)
         return self._ended(mirror, context, self.execute_resumable(context))
 
-    def resume(self, context: Context, event: Mapping[str, Any], external_id: Any) -> Any:
+    def resume(
+        self, context: Context, event: Mapping[str, Any], external_id: Any, plan: str, until: float | None
+    ) -> Any:  # fmt: skip
         """Go on behind the triggerer's wait, on any worker: the job has ended, or is silent, and is judged here.
 
-        :param event: of :class:`.JobTrigger`. :param external_id: the job's handle. Errors as of :meth:`run`.
+        :param event: of :class:`.JobTrigger`. :param external_id: the job's handle. :param plan: the hash of its plan:
+            the task that made it may have been cleared since. :param until: when the task's time is over, in seconds
+            since the epoch; None: it has no limit. Errors as of :meth:`run`.
         """
-        self._context = context
+        self._context, self.plan, self._until = context, plan, until
         with task_outcome(), closing(self):
             self.log.info("%s", event["said"])
             mirror = mirror_from(self.mirror)
             self._prepare(mirror)
             return self._ended(mirror, context, self.poll_until_complete(external_id, context))
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """See BaseOperator. Where the time is over in the triggerer the job is ended, as if the task had its slot."""
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except TaskDeferralTimeout:
+            store: Any = context.get("task_state_store")
+            if store is not None and (handle := store.get(self.external_id_key)):
+                from airflow_mirror.hooks.job_reports import end_job
+
+                end_job(mirror_from(self.mirror), self.spark_conn_id, handle)
+            raise
 
     def close(self) -> None:
         """Give up connections."""
@@ -106,12 +124,12 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         """Tell Airflow of what the job has done, once it has ended well."""
 
     def _ended(self, mirror: Mirror, context: Context, result: Any) -> Any:
+        self.tell(mirror, context)
         # Clearing a finished task means "run it again". Airflow 3.3 keeps the store on clear, and the mixin would
         # return the old result.
         store = context.get("task_state_store")
         if store is not None:
             store.delete(self.external_id_key)
-        self.tell(mirror, context)
         return result
 
     def _prepare(self, mirror: Mirror) -> None:
@@ -194,9 +212,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         said = time.monotonic()
         while self.is_job_active(self.get_job_status(external_id, context)):
             if self.deferrable and self.runner.is_away(external_id):
-                assert self._mirror is not None
-                trigger = JobTrigger(self._mirror.to_dict(), self.spark_conn_id, external_id, poll_interval_s())
-                self.defer(trigger=trigger, method_name="resume", kwargs={"external_id": external_id})
+                self._defer(external_id)
             time.sleep(poll_interval_s())
             progress = self.runner.progress(external_id)
             if self._mirror is not None:
@@ -206,6 +222,15 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
                 self.log.info("%s", progress_line(progress))
         self.runner.raise_for(external_id)
         return self.get_job_result(external_id, context)
+
+    def _defer(self, external_id: Any) -> None:
+        assert self._mirror is not None
+        if self._until is None and self.execution_timeout is not None:
+            self._until = time.time() + self.execution_timeout.total_seconds()
+        trigger = JobTrigger(self._mirror.to_dict(), self.spark_conn_id, external_id, poll_interval_s())
+        left = None if self._until is None else timedelta(seconds=max(1.0, self._until - time.time()))
+        kwargs = {"external_id": external_id, "plan": self.stored_plan(self._mirror).hash, "until": self._until}
+        self.defer(trigger=trigger, method_name="resume", kwargs=kwargs, timeout=left)
 
     def get_job_result(self, external_id: Any, context: Context) -> Any:
         """Return the job's summary, reduced to what an XCom should hold."""

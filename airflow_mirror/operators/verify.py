@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.common.partition import TopicPartition
@@ -69,7 +70,7 @@ class VerifyMirrorOperator(SparkJobOperator):
 
     def tell(self, mirror: Mirror, context: Context) -> None:
         """Give events of what was compared."""
-        tell_events(self, context, mirror, self.stored_plan(mirror), "verify")
+        tell_events(self, context, mirror, partial(self.stored_plan, mirror), "verify")
 
     def get_job_result(self, external_id: Any, context: Context) -> Any:
         """Store the verified ranges, so that the cutover compares only the rest; return the summary.

@@ -23,12 +23,14 @@ __all__ = ["JobTrigger"]
 
 _SILENT_S = 120.0  # then the task looks itself: it can ask the cluster's manager, which a triggerer may not reach
 _SAY_EVERY_S = 30.0
+_MARKED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 
 
 class JobTrigger(BaseTrigger):
     """Fires when the job has ended, or says nothing for two minutes. The task judges, as it resumes.
 
-    A user who ends the waiting task (marks, clears) ends the job, as a kill of a task does that waits in its slot.
+    A user who marks the waiting task ends the job, as a kill of a task does that waits in its slot. A cleared one goes on
+    with it.
 
     :param mirror: a Mirror as a dict. :param spark_conn_id: by which the job was submitted.
     :param handle: of :class:`.local.LocalRunner`. :param interval_s: seconds between two looks.
@@ -78,8 +80,30 @@ class JobTrigger(BaseTrigger):
                 probe.close()
 
     async def on_kill(self) -> None:
-        """End the job; called only where a user has acted on the task, never as a triggerer ends or hands over."""
-        await in_thread(end_job, Mirror.from_dict(self.mirror), self.spark_conn_id, self.handle)
+        """End the job, if a user has marked its task.
+
+        Airflow 3.3 calls this for each trigger that this triggerer no longer has: also where another one took it over,
+        or the task has gone on. Then the job is somebody's who waits for it.
+        """
+        state = await in_thread(self._state_of_the_task)
+        if state in _MARKED:
+            await in_thread(end_job, Mirror.from_dict(self.mirror), self.spark_conn_id, self.handle)
+        else:
+            self.log.info("the job goes on: its task is %s", state or "unknown")
+
+    def _state_of_the_task(self) -> str | None:
+        """Return it; None: nobody knows."""
+        from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+        ti: Any = self.task_instance
+        try:
+            found = RuntimeTaskInstance.get_task_states(
+                dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], map_index=ti.map_index
+            )  # fmt: skip
+            return next(iter(found[ti.run_id].values()), None)
+        except Exception as e:  # Airflow's: a job that is not ended can be ended by hand
+            self.log.warning("what became of the task is not known: %s: %s", type(e).__name__, e)
+            return None
 
 
 def _event(said: str) -> TriggerEvent:

@@ -214,11 +214,14 @@ def test_bulk_copy_and_comparison_run_on_yarn_with_equal_records(world: World, t
     assert verified["differences"] == [] and verified["records"] == copied["records"], verified
 
 
-def test_user_who_ends_a_task_that_waits_in_the_triggerer_ends_its_application(world: World) -> None:
+def test_user_who_marks_a_task_that_waits_in_the_triggerer_ends_its_application(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slow = replace(world.mirror, max_bytes_per_second=2_000)
     wait = world.deferred(StartMirrorOperator, mirror=slow, **world.spark)
     job = (wait.kwargs or {})["external_id"]["id"]
     wait_until(lambda: world.state(job) == "RUNNING UNDEFINED", "it runs", 300, 0.5)
+    monkeypatch.setattr(JobTrigger, "_state_of_the_task", lambda _: "failed")
     asyncio.run(trigger_of(wait).on_kill())
     assert world.state(job) == "KILLED KILLED"
 

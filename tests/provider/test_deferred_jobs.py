@@ -6,12 +6,16 @@ import asyncio
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+from airflow.sdk import AssetAlias
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout, TaskDeferred
 
 from airflow_mirror.errors import ClusterUnreachable
 from airflow_mirror.hooks import job_reports
@@ -135,15 +139,74 @@ def test_target_that_is_away_is_silence_and_no_error(
     assert capsys.readouterr().out.count("the job is not heard: target cluster") == 1
 
 
-def test_user_who_ends_the_waiting_task_ends_the_job(
-    context: dict[str, Any], mirror: dict[str, Any], home: Path, fake_spark: Started, monkeypatch: pytest.MonkeyPatch
+def test_user_who_marks_the_waiting_task_ends_the_job_and_nobody_else_does(
+    context: dict[str, Any], mirror: dict[str, Any], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wait = deferred(context, mirror)
-    runner = LocalRunner(home / "m")
+    """A triggerer that was thought dead comes back, and its triggers are another one's by now: it is told the same."""
+    trigger, runner, states = trigger_of(deferred(context, mirror)), LocalRunner(home / "m"), list[Any]()
+
+    def state(**of: Any) -> Any:
+        assert (of["dag_id"], of["task_ids"], of["map_index"]) == ("kafka_migration", ["bulk_copy"], -1)
+        if (found := states.pop()) is None:
+            raise RuntimeError("the API server is away")
+        return {of["run_ids"][0]: {"bulk_copy": found}}
+
     monkeypatch.setattr(job_reports, "runner_for", lambda *_: runner)
-    assert len(runner.running()) == 1
-    asyncio.run(trigger_of(wait).on_kill())
+    monkeypatch.setattr("airflow.sdk.execution_time.task_runner.RuntimeTaskInstance.get_task_states", state)
+    monkeypatch.setattr(JobTrigger, "task_instance", context["ti"])
+    for one in ("deferred", "scheduled", "running", None):
+        states.append(one)
+        asyncio.run(trigger.on_kill())
+        assert len(runner.running()) == 1
+    states.append("failed")
+    asyncio.run(trigger.on_kill())
     assert runner.running() == []
+
+
+def test_task_whose_time_is_over_in_the_triggerer_ends_the_job(
+    context: dict[str, Any], mirror: dict[str, Any], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited = partial(StartMirrorOperator, execution_timeout=timedelta(hours=1))
+    wait, runner = deferred(context, mirror, limited), LocalRunner(home / "m")
+    assert wait.timeout is not None and 3500 < wait.timeout.total_seconds() <= 3600
+    monkeypatch.setattr(job_trigger, "_SILENT_S", 0.05)
+    later = 1200 + time.time() - 3600  # of an hour that has begun 40 minutes ago
+    with pytest.raises(TaskDeferred) as again:
+        task = limited(plan=PLAN, task_id="t", mirror=mirror, deferrable=True)
+        task.resume(context, {"said": "nothing"}, **{**(wait.kwargs or {}), "until": later + 3600})
+    assert again.value.timeout is not None and 1100 < again.value.timeout.total_seconds() <= 1200, "no hour anew"
+    monkeypatch.setattr(job_reports, "runner_for", lambda *_: runner)
+    with pytest.raises(TaskDeferralTimeout):
+        task.resume_execution("__fail__", {"error": "Trigger timeout"}, context)
+    assert runner.running() == []
+
+
+def test_finished_copy_is_no_failure_where_its_plan_can_not_be_read_again(
+    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was, without a retry, or was run again: only to tell assets that nobody had asked for."""
+    wait = deferred(context, mirror)
+    ends(wait, lambda path: path.write_text(json.dumps({"state": "SUCCEEDED", "summary": {"records": 7}})) and None)
+
+    def away(*_: Any) -> Any:
+        raise ClusterUnreachable("target cluster", "b:1", "refused")
+
+    monkeypatch.setattr("airflow_mirror.operators.base.load_plan", away)
+    for outlets in ([], [AssetAlias("copied")]):
+        task = StartMirrorOperator(task_id="t", mirror=mirror, deferrable=True, outlets=outlets)
+        assert task.resume(context, {"said": "it ended"}, **(wait.kwargs or {}))["records"] == 7
+    assert context["task_state_store"] == {}
+
+
+def test_directory_that_only_keeps_another_hosts_status_is_no_job(home: Path) -> None:
+    """Its job was taken for one that was never submitted, and said to be lost; a second copy began beside it."""
+    runner = LocalRunner(home / "m")
+    status = home / "m" / "jobs" / "bulk" / "1" / "status.json"
+    status.parent.mkdir(parents=True)
+    status.write_text('{"state": "RUNNING"}')
+    assert (
+        runner.running() == [] and runner.find("bulk") is None and json.loads(status.read_text()) == {"state": "RUNNING"}
+    )
 
 
 def test_job_of_this_worker_is_waited_for_here(

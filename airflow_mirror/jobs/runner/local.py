@@ -134,7 +134,8 @@ class LocalRunner:
     def find(self, name: str) -> Handle | None:
         """Return the handle of the last start of job ``name``, or None if it was never started."""
         job_dir = directory.latest(self.jobs / name)
-        if job_dir is None:
+        # One without a spec is no start: whoever waits here for another host's job keeps its status there.
+        if job_dir is None or not (job_dir / "spec.json").exists():
             return None
         return directory.read_json(job_dir / "job.json") or self._recover(job_dir)
 
