@@ -30,7 +30,7 @@ from airflow_mirror.verify.partition import data_batches
 from airflow_mirror.wire.records import Record
 
 _AGAIN_S = 5.0  # a move that goes on has another subject in mode IMPORT by then
-_BEHIND = 10_000  # records at each end of what came behind a first look: all of it, but on a busy partition
+_BEHIND, _MOST = 100_000, 10_000  # records at the ends of what came behind a first look, of all partitions and of one
 
 
 def prover(mirror: Mirror, registry: Callable[[str, str], Registry], each: int = 200) -> Prove | None:
@@ -60,6 +60,7 @@ def prove(
     if behind is not None:
         here = here.hurried().by_right(nullcontext, behind.going)
         there = there.hurried().by_right(behind.granted or nullcontext, behind.going)
+        each = max(each, min(_MOST, _BEHIND // max(1, sum(t.partitions for t in plan.topics))))
     on_source, on_target = cache(here.schema), cache(there.schema)
     rows, without, subjects, records = list[SchemaRow](), list[str](), set[str](), 0
     ends = dict[TopicPartition, int]()
@@ -69,7 +70,9 @@ def prove(
         ends |= (its := source.offsets(tps, "latest_committed"))
         if behind is not None:
             starts = {tp: max(at, behind.first.ends.get(tp, 0)) for tp, at in starts.items()}
-        for record in sample(source, starts, its, each if behind is None else _BEHIND):
+        if behind is not None:
+            behind.going()
+        for record in sample(source, starts, its, each):
             records += 1
             seen.update(carried([record]))
         found = list[SchemaRow]()

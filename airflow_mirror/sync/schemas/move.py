@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, Protocol
 
 from airflow_mirror.errors import BrokerError, InputError, MirrorError, NeedsHuman
@@ -190,7 +190,7 @@ class _Filling:
     def __init__(self, source: Registry, target: Registry, way: _Way, say: Callable[[str], object]) -> None:
         self._source, self._target, self._way, self._say = source, target, way, say
         self.done, self.conflicts, self.registered = list[str](), list[str](), list[str]()
-        self._left = set[Place]()
+        self._left, self._came = set[Place](), set[Place]()
 
     def fill(self, todo: Difference, *, to_hold: bool) -> None:
         """Do what is to be done.
@@ -199,7 +199,9 @@ class _Filling:
         changes none of what the target has. Without a mode IMPORT one would be gone by when versions are registered, and
         so comes behind them.
         """
-        settings, later = dict(todo.settings), list[Version]()
+        settings, later, deletions = dict(todo.settings), list[Version](), dict[str, list[Version]]()
+        for one in todo.delete:
+            deletions.setdefault(one.subject, []).append(one)
         if self._way.sends_ids and "" in settings:
             if self._way.held:
                 self.conflicts.append("settings of all subjects are not set: the target is in mode READONLY")
@@ -214,26 +216,30 @@ class _Filling:
                 self._set(name, settings.pop(name))
         # What others refer to stays until these have come.
         needed = {place for one in todo.register for place in one.refers_to}
-        at_once = [one for one in todo.delete if one.place not in needed and one in todo.register]
+        coming = {one.place for one in todo.register} - needed
         for subject, versions in groupby(todo.register, lambda one: one.subject):
             with self._way.opened(subject) as shut:
                 its = settings.pop(subject, None) if self._way.sends_ids else None
                 self._bring(list(versions), its, shut)
-                for one in (one for one in at_once if one.subject == subject and str(one) in self.registered):
-                    self._delete(one, later.append)
+                for one in deletions.pop(subject, ()):
+                    if one.place in coming and one.place in self._came:
+                        self._delete(one, later.append)
+                    else:
+                        later.append(one)
         for name, its in sorted(settings.items()):
             with self._touching(name):
                 self._set(name, its)
-        for one in (one for one in todo.delete if one in later or one not in at_once):
+        rest = {one.place for one in (*later, *chain.from_iterable(deletions.values()))}
+        for one in (one for one in todo.delete if one.place in rest):
             with self._touching(one.subject):
                 self._delete(one)
         for name, mode in todo.modes.items():
             self._change_mode(name, mode)
 
-    def _bring(self, versions: Sequence[Version], setting: Mapping[str, Any] | None, shut: str) -> None:
+    def _bring(self, versions: Sequence[Version], its: Mapping[str, Any] | None, shut: str) -> None:
         """Register versions of one subject, behind its setting. :param shut: why that can't be; "": it can."""
-        if not shut and setting is not None:
-            self._set(versions[0].subject, setting)
+        if not shut and its is not None:
+            self._set(versions[0].subject, its)
         for one in versions:
             if shut:
                 self._leave(one, f"not registered: {shut}")
@@ -260,6 +266,7 @@ class _Filling:
             self._leave(one, f"not registered: {e}")  # others need not wait for it
         else:
             self.registered.append(str(one))
+            self._came.add(one.place)
 
     def _delete(self, one: Version, refused: Callable[[Version], object] | None = None) -> None:
         """Delete it, if the source says once more that it is deleted. :param refused: told, instead of people."""
