@@ -100,7 +100,7 @@ def get_provider_info() -> dict[str, Any]:
             "operators.schemas",
         ),
         "sensors": _modules("sensors.after", "sensors.catch_up", "sensors.windows"),
-        "triggers": _modules("triggers.catch_up", "triggers.outage"),
+        "triggers": _modules("triggers.catch_up", "triggers.job", "triggers.outage"),
         "extra-links": [
             f"airflow_mirror.operators.links.{name}"
             for name in ("ReportLink", "DrillLink", "NightLink", "JobLogLink", "LiveStateLink")

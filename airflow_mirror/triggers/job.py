@@ -10,7 +10,6 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.hooks.gauges import tell_copy
-from airflow_mirror.hooks.job_reports import JobReports, end_job
 from airflow_mirror.jobs.progress.wording import progress_line
 from airflow_mirror.jobs.runner.state import FINAL
 from airflow_mirror.mirror import Mirror
@@ -49,6 +48,9 @@ class JobTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Listen until the job has ended, or is silent; yield one event."""
+        # Operators import this wherever a DAG file is parsed, which must not need a Kafka client library.
+        from airflow_mirror.hooks.job_reports import JobReports
+
         mirror, probe = Mirror.from_dict(self.mirror), None
         updated, heard, said, away = None, time.monotonic(), 0.0, ""
         try:
@@ -85,6 +87,8 @@ class JobTrigger(BaseTrigger):
         Airflow 3.3 calls this for each trigger that this triggerer no longer has: also where another one took it over,
         or the task has gone on. Then the job is somebody's who waits for it.
         """
+        from airflow_mirror.hooks.job_reports import end_job
+
         state = await in_thread(self._state_of_the_task)
         if state in _MARKED:
             await in_thread(end_job, Mirror.from_dict(self.mirror), self.spark_conn_id, self.handle)

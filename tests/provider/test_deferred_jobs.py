@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 
 from airflow_mirror.errors import ClusterUnreachable
 from airflow_mirror.hooks import job_reports
-from airflow_mirror.jobs.runner import cluster_mode, reports
+from airflow_mirror.jobs.runner import cluster_mode, process, reports
 from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.operators.mirror import StartMirrorOperator
@@ -73,6 +73,7 @@ def ends(wait: TaskDeferred, behaviour: Callable[[Path], None]) -> None:
     """Let the job end: its process is gone, and its files say how."""
     handle = (wait.kwargs or {})["external_id"]
     os.killpg(handle["pid"], signal.SIGKILL)
+    assert process.wait_until_dead(handle["pid"], handle["started"], 20)
     behaviour(Path(handle["dir"], "status.json"))
 
 
@@ -132,7 +133,7 @@ def test_target_that_is_away_is_silence_and_no_error(
             raise ClusterUnreachable("target cluster", "b:1", "refused")
         return real(*given)
 
-    monkeypatch.setattr(job_trigger, "JobReports", twice_away)
+    monkeypatch.setattr(job_reports, "JobReports", twice_away)
     key = reports.report_key("m", (wait.kwargs or {})["external_id"]["id"])
     reports.write(state, key, {"state": "SUCCEEDED", "updated": 1.5})
     assert event_of(trigger_of(wait))["said"] == "the job said SUCCEEDED" and len(tries) == 3

@@ -134,10 +134,12 @@ class LocalRunner:
     def find(self, name: str) -> Handle | None:
         """Return the handle of the last start of job ``name``, or None if it was never started."""
         job_dir = directory.latest(self.jobs / name)
-        # One without a spec is no start: whoever waits here for another host's job keeps its status there.
-        if job_dir is None or not (job_dir / "spec.json").exists():
+        if job_dir is None:
             return None
-        return directory.read_json(job_dir / "job.json") or self._recover(job_dir)
+        if found := directory.read_json(job_dir / "job.json"):
+            return found
+        # One without a spec is no start: whoever waits here for another host's job keeps its status there.
+        return self._recover(job_dir) if (job_dir / "spec.json").exists() else None
 
     def running(self) -> list[Handle]:
         """Return the handles of all running jobs of this mirror."""

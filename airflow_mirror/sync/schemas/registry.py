@@ -65,7 +65,7 @@ class Registry:
     """One registry. :param role: ``source`` or ``target``. :param settings: by the names of Confluent's Python client."""
 
     _granted: Callable[[], AbstractContextManager[object]] | None = None
-    _going: Callable[[], object] = staticmethod(lambda: None)
+    _going: Callable[[], object] | None = None
     _freely: Registry | None = None
     _patience: tuple[float, float] = _TIMEOUT_S, 4 * _TIMEOUT_S  # of connecting, and of answering
     _tries = 3
@@ -104,7 +104,7 @@ class Registry:
         return {f"{OF_REGISTRY}{key}": value for key, value in {"url": self.url, **own}.items()}
 
     def by_right(
-        self, granted: Callable[[], AbstractContextManager[object]], going: Callable[[], object] = lambda: None
+        self, granted: Callable[[], AbstractContextManager[object]], going: Callable[[], object] | None = None
     ) -> Registry:  # fmt: skip
         """Return the same registry, each change of which takes a right and holds it until it is answered, 5 s at most.
 
@@ -265,7 +265,8 @@ class Registry:
         """
         import requests
 
-        self._going()
+        if self._going is not None:
+            self._going()
         free = self.freely
         content, session, timeout, until = bytearray(), free._session, free._patience, math.inf
         right: AbstractContextManager[object] = nullcontext()
