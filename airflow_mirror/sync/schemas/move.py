@@ -316,8 +316,9 @@ class _Filling:
         return self._way.opened(name) if self._way.held and name else nullcontext()
 
     def _set(self, name: str, its: Mapping[str, Any]) -> None:
-        """Set what nobody has set; of all subjects there always is something."""
-        if name and self._target.ask("GET", f"/config{path_of(name)}", none=True) is not None:
+        """Set what nobody has set; of all subjects there always is something, and an Apicurio tells that of each."""
+        own = bool(name) and self._way.sends_ids
+        if own and self._target.ask("GET", f"/config{path_of(name)}", none=True) is not None:
             self.conflicts.append(f"settings of {name} were set on the target meanwhile")
             return
         self._do(setting(name, its), partial(self._target.ask, "PUT", f"/config{path_of(name)}", its))
