@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.hooks.kafka import MirrorKafkaHook
 from airflow_mirror.hooks.spark import runner_for
+from airflow_mirror.jobs.runner import reports
+from airflow_mirror.jobs.runner.cluster_mode import said_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,16 +25,11 @@ class JobReports:
     """
 
     def __init__(self, mirror: Mirror, handle: Mapping[str, Any]) -> None:
-        from airflow_mirror.jobs.runner import reports
-        from airflow_mirror.jobs.runner.cluster_mode import said_by
-
         self._admin = MirrorKafkaHook(mirror.target, "target").admin()
         self._state, self._key = said_by(self._admin, handle), reports.report_key(mirror.name, str(handle["id"]))
 
     def look(self) -> dict[str, Any]:
         """Return the last report; {}: there is none yet. :raises TryAgain: nobody knows."""
-        from airflow_mirror.jobs.runner import reports
-
         return reports.read(self._state, self._key) or {}
 
     def close(self) -> None:

@@ -109,10 +109,10 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralTimeout:
             store: Any = context.get("task_state_store")
-            if store is not None and (handle := store.get(self.external_id_key)):
-                from airflow_mirror.hooks.job_reports import end_job
-
-                end_job(mirror_from(self.mirror), self.spark_conn_id, handle)
+            with closing(self):
+                self._prepare(mirror_from(self.mirror))
+                self._job = None if store is None else store.get(self.external_id_key)
+                self.on_kill()
             raise
 
     def close(self) -> None:

@@ -17,13 +17,13 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.fingerprint import decoded
 from airflow_mirror.cutover.request import Offsets, Prove
 from airflow_mirror.cutover.schema_ids import DIFFERENT, MISSING, SAME, BehindTheFence, SchemaProof, SchemaRow
-from airflow_mirror.errors import MirrorError
+from airflow_mirror.errors import BrokerError, MirrorError
 from airflow_mirror.extras.schemas.ids import Carried, carried
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.sync.schemas.held import IMPORT, path_of
-from airflow_mirror.sync.schemas.move import move
+from airflow_mirror.sync.schemas.held import IMPORT
+from airflow_mirror.sync.schemas.move import move, set_mode
 from airflow_mirror.sync.schemas.registry import Registered, Registry
 from airflow_mirror.verify.compare import Floor
 from airflow_mirror.verify.partition import data_batches
@@ -88,7 +88,7 @@ def prove(
         return _settled(proof, behind, here, there)
     if follows and any(row.verdict == MISSING for row in rows):
         proof = _with_what_follows(proof, here, there)
-    return replace(proof, importing=_importing(there, subjects), imports=there.mode("") == IMPORT)
+    return replace(proof, importing=_importing(there, subjects), imports=_imports(there, ""))
 
 
 def _settled(proof: SchemaProof, behind: BehindTheFence, here: Registry, there: Registry) -> SchemaProof:
@@ -105,10 +105,10 @@ def _settled(proof: SchemaProof, behind: BehindTheFence, here: Registry, there: 
         move(here, there, dry_run=False, only=lacking)
         again = [replace(row, verdict=_verdict(here.schema(row.id), there.schema(row.id))) for row in missing]
         proof = replace(proof, rows=[*(row for row in proof.rows if row.verdict != MISSING), *again])
-    left = [one for one in sorted({*behind.first.subjects, *proof.subjects}) if there.mode(one) == IMPORT]
+    left = [one for one in sorted({*behind.first.subjects, *proof.subjects}) if _imports(there, one)]
     for one in left:
-        there.ask("DELETE", f"/mode{path_of(one)}")
-    return replace(proof, importing=[one for one in left if there.mode(one) == IMPORT])
+        set_mode(there, one, None)
+    return replace(proof, importing=[one for one in left if _imports(there, one)])
 
 
 def _with_what_follows(proof: SchemaProof, here: Registry, there: Registry) -> SchemaProof:
@@ -122,10 +122,18 @@ def _with_what_follows(proof: SchemaProof, here: Registry, there: Registry) -> S
 
 def _importing(there: Registry, subjects: Iterable[str]) -> list[str]:
     """Return which subjects stay in mode IMPORT on the target: one whose versions just come has it for a moment."""
-    found = [one for one in sorted(subjects) if there.mode(one) == IMPORT]
+    found = [one for one in sorted(subjects) if _imports(there, one)]
     if found:
         time.sleep(_AGAIN_S)
-    return [one for one in found if there.mode(one) == IMPORT]
+    return [one for one in found if _imports(there, one)]
+
+
+def _imports(there: Registry, name: str) -> bool:
+    """Return whether a subject, or the whole registry (""), is in mode IMPORT, as far as it is told to us."""
+    try:
+        return there.mode(name) == IMPORT
+    except BrokerError:  # who may read schemas alone proves them all the same
+        return False
 
 
 def sample(source: ClusterAdmin, starts: Offsets, ends: Offsets, each: int) -> Iterator[Record]:

@@ -106,8 +106,8 @@ def read(registry: Registry, also: Held | None = None, only: Collection[str] | N
         if its := registry.ask("GET", f"/config{path_of(name)}", none=True):
             level = its.get("compatibilityLevel") or its.get("compatibility")
             settings[name] = {k: v for k, v in its.items() if k != "compatibilityLevel"} | {"compatibility": level}
-        if name and (its := registry.ask("GET", f"/mode{path_of(name)}", none=True)):
-            modes[name] = str(its["mode"])
+        if name and (mode := registry.mode(name)):
+            modes[name] = mode
     return Held(versions=versions, settings=settings, modes=modes)
 
 

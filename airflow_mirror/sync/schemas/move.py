@@ -36,19 +36,18 @@ _OF_ONE = (400, 404, 409, 422)  # answers that refuse one schema, and say nothin
 class MoveReport:
     """What was done, or would be. :param conflicts: what differs, and stays. :param left_out: what can't be moved.
 
-    :param registered: versions that were registered, or would be, as ``subject version N``; ``ids``: their ids.
+    :param ids: of the versions that would be registered, before any is.
     """
 
     done: Sequence[str]
     conflicts: Sequence[str]
     left_out: Sequence[str]
     versions: int
-    registered: Sequence[str] = field(default=(), repr=False)
     ids: Collection[int] = field(default=(), repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it; what was registered is among what was done."""
-        return {name: value for name, value in asdict(self).items() if name not in ("registered", "ids")}
+        """Return it as JSON has it; what would be registered is among what would be done."""
+        return {name: value for name, value in asdict(self).items() if name != "ids"}
 
 
 class _Way(Protocol):
@@ -94,7 +93,7 @@ class _ByMode:
 
         Left there, nobody could register in that subject any more. So that needs no right, and comes as soon as may be.
         """
-        had = own_mode(self._target, subject)  # of now: since the target was read somebody may have shut it
+        had = self._target.mode(subject)  # of now: since the target was read somebody may have shut it
         if had.startswith(READONLY):
             yield f"it has mode {had} of its own on the target"
             return
@@ -111,8 +110,8 @@ class _ByMode:
     def _close(self, subject: str, had: str) -> None:
         """Unless somebody else has set another one meanwhile. Late, it ends another one's move for a pass, and no id."""
         target = self._target.freely
-        if own_mode(target, subject) == IMPORT:
-            _set_mode(target, subject, None if had in ("", IMPORT) else had)
+        if target.mode(subject) == IMPORT:
+            set_mode(target, subject, None if had in ("", IMPORT) else had)
 
     def bring(self, one: Version) -> None:
         """It comes with its registration."""
@@ -173,14 +172,13 @@ def move(
     if dry_run:
         return MoveReport(
             done=[*([HELD] if to_hold else []), *todo.lines()], conflicts=todo.conflicts, left_out=left_out,
-            versions=len(here.versions), registered=[str(one) for one in todo.register],
-            ids={one.id for one in todo.register},
+            versions=len(here.versions), ids={one.id for one in todo.register},
         )  # fmt: skip
     filling = _Filling(source, target, way, say)
     filling.fill(todo, to_hold=to_hold)
     return MoveReport(
         done=filling.done, conflicts=[*todo.conflicts, *filling.conflicts], left_out=left_out,
-        versions=len(here.versions), registered=filling.registered,
+        versions=len(here.versions),
     )  # fmt: skip
 
 
@@ -189,7 +187,7 @@ class _Filling:
 
     def __init__(self, source: Registry, target: Registry, way: _Way, say: Callable[[str], object]) -> None:
         self._source, self._target, self._way, self._say = source, target, way, say
-        self.done, self.conflicts, self.registered = list[str](), list[str](), list[str]()
+        self.done, self.conflicts = list[str](), list[str]()
         self._left, self._came = set[Place](), set[Place]()
 
     def fill(self, todo: Difference, *, to_hold: bool) -> None:
@@ -265,7 +263,6 @@ class _Filling:
                 raise
             self._leave(one, f"not registered: {e}")  # others need not wait for it
         else:
-            self.registered.append(str(one))
             self._came.add(one.place)
 
     def _delete(self, one: Version, refused: Callable[[Version], object] | None = None) -> None:
@@ -283,9 +280,9 @@ class _Filling:
 
     def _change_mode(self, name: str, mode: str | None) -> None:
         """Set a mode where there is none, or end mode IMPORT, as was seen; what was set meanwhile stays."""
-        found = own_mode(self._target, name)
+        found = self._target.mode(name)
         if found == IMPORT or (mode is not None and found == ""):
-            self._do(changing_mode(name, mode), partial(_set_mode, self._target, name, mode))
+            self._do(changing_mode(name, mode), partial(set_mode, self._target, name, mode))
 
     def _post(self, one: Version) -> None:
         self._way.bring(one)
@@ -333,13 +330,7 @@ class _Filling:
         self.done.append(line)
 
 
-def own_mode(registry: Registry, name: str) -> str:
-    """Return the mode that a subject or a context has of its own; "": none. Errors as :meth:`.Registry.ask`."""
-    found = registry.ask("GET", f"/mode{path_of(name)}", none=True)
-    return "" if found is None else str(found["mode"])
-
-
-def _set_mode(registry: Registry, name: str, mode: str | None) -> None:
+def set_mode(registry: Registry, name: str, mode: str | None) -> None:
     """Set the mode of a subject or a context; None: it has none of its own."""
     if mode is None:
         registry.ask("DELETE", f"/mode{path_of(name)}")

@@ -189,14 +189,11 @@ class Registry:
         return session
 
     def mode(self, subject: str) -> str:
-        """Return the mode that a subject has of its own, or the whole registry ("") has.
+        """Return the mode that a subject or a context has of its own, or the whole registry (""). Errors as :meth:`ask`.
 
-        Empty: it has none, or the registry has no modes, or tells them to nobody like us. :raises TryAgain: no answer.
+        Empty: it has none, or the registry has no modes.
         """
-        try:
-            found = self.ask("GET", f"/mode/{quote(subject, safe='')}".rstrip("/"), none=True)
-        except BrokerError:
-            return ""
+        found = self.ask("GET", f"/mode/{quote(subject, safe='')}".rstrip("/"), none=True)
         return "" if found is None else str(found["mode"])
 
     def schema(self, schema_id: int | str) -> Registered | None:
