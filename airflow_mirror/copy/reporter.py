@@ -1,6 +1,6 @@
 """What a running task tells its driver: once a second, where its partitions are and what it did so far.
 
-The driver says one thing only, on the same connection: end now, another turn is to begin.
+On the same connection the driver gives instructions (`instructions`): to end, or to copy more partitions besides.
 
 Best effort, both ways, and never at the copy's cost: a thread of its own reads the partitions' numbers and sends those
 that changed. A driver that is gone, frozen or unreachable is tried again every few seconds; what it misses is dropped.
@@ -9,7 +9,7 @@ The connection to `jobs.progress.listener` is TLS, always: names of topics are n
 setting that says when to encrypt would be one to forget. On it go the token, then JSON lines with the task's id, how many
 fetched bytes it holds, how long brokers throttle it, and rows. A row is that of ``status.json`` without lag and rates:
 topic names, offsets, counts and error texts, no records and no settings. The token keeps strangers' rows out: who has it
-can write wrong progress and nothing else.
+can write wrong progress, and take the instructions meant for a task; the driver ends a turn whose tasks don't take them.
 """
 
 from __future__ import annotations
@@ -27,15 +27,17 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
+from airflow_mirror.copy.instructions import Instruction
 from airflow_mirror.copy.loop.partition import PartitionCopy
+from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.phase import phase_of
+from airflow_mirror.copy.ranges import CopyRange
 
 log = logging.getLogger(__name__)
 
 EVERY_S = 1.0
 ROWS_PER_LINE = 200  # about 80 KB; the listener refuses much longer lines
 MAX_ERROR_CHARS = 300
-END = b"end\n"  # all that a driver ever says
 _SHARE = 20  # reading the numbers may take one part in so many of a core, whatever the number of partitions
 _TIMEOUT_S = 2.0  # of a connect or a send
 _RETRY_S = 5.0
@@ -47,16 +49,22 @@ class Reporter:
 
     :param report_to: host, port, token and certificate of the driver, with a space between; None reports to nobody.
     :param gauges: returns what is so of the task at this moment, as :meth:`.CopyLoop.gauges`.
+    :param take_in: called with ranges to copy as well, and how; by the reporter's thread.
+    :param deal: number of the deal by which the task copies (:attr:`.CopyWork.deal`).
     :ivar asked_to_end: the driver wants the task to end: it has other work for it, or wants to know how it went.
+    :ivar is_connected: the driver listens, as far as is known: what it says next will be heard.
     """
 
     asked_to_end = False
+    is_connected = False
 
     def __init__(
         self, report_to: str | None, partitions: Sequence[PartitionCopy],
-        gauges: Callable[[], dict[str, Any]] = lambda: {"held": 0},
+        gauges: Callable[[], dict[str, Any]] = lambda: {"held": 0}, *,
+        take_in: Callable[[Sequence[CopyRange], CopyOptions], None] = lambda *_: None, deal: int = 0,
     ) -> None:  # fmt: skip
         self._report_to, self._partitions, self._gauges = report_to, partitions, gauges
+        self._take_in, self._deal, self._taken = take_in, deal, 0
         self._run_id = secrets.token_hex(8)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="report", daemon=True)
@@ -101,16 +109,19 @@ class Reporter:
                         port,
                         e,
                     )
+                    self.is_connected = False
                     self._ended.wait(_RETRY_S)
         except Exception:  # whatever it is, it is no reason to stop the copy
             log.info("progress is no longer reported", exc_info=True)
+        finally:
+            self.is_connected = False
 
     def _report(self, driver: ssl.SSLSocket) -> None:
         """Report until the copy has ended, and once more then."""
         told: dict[PartitionCopy, tuple[Any, ...]] = {}  # to the driver
         said = select.poll()  # select() can't take descriptors from 1024 on, which a task of many brokers has
         said.register(driver, select.POLLIN)
-        last = False
+        last, heard = False, b""
         while not last:
             last, begun = self._ended.is_set(), time.thread_time()
             # Where a partition stands that was not opened yet is not known.
@@ -120,12 +131,26 @@ class Reporter:
             # everything.
             told = now
             for i in range(0, len(changed) + 1, ROWS_PER_LINE):  # the last line may be empty: it says "still here"
-                line = {"run": self._run_id, **self._gauges(), "rows": changed[i : i + ROWS_PER_LINE]}
+                line = {
+                    "run": self._run_id, "deal": self._deal, "taken": self._taken, **self._gauges(),
+                    "rows": changed[i : i + ROWS_PER_LINE],
+                }  # fmt: skip
                 driver.sendall(json.dumps(line).encode() + b"\n")
-            # Only ever set: a wish that was heard holds, also if the connection is lost behind it.
-            if said.poll(0) and _said(driver):
-                self.asked_to_end = True
+            self.is_connected = True
+            if said.poll(0):
+                *lines, heard = (heard + _said(driver)).split(b"\n")
+                for line_heard in lines:
+                    self._obey(Instruction.from_line(line_heard))
             self._ended.wait(max(EVERY_S, _SHARE * (time.thread_time() - begun)))
+
+    def _obey(self, instruction: Instruction) -> None:
+        # Only ever set: an instruction that was heard holds, also if the connection is lost behind it.
+        if instruction.options is None:
+            self.asked_to_end = True
+        else:
+            self._take_in(instruction.ranges, instruction.options)
+        # Not before: whoever reads it takes the partitions for copied, until the turn is over.
+        self._taken = instruction.number
 
 
 def trusting(certificate: str) -> ssl.SSLContext:
@@ -141,19 +166,20 @@ def trusting(certificate: str) -> ssl.SSLContext:
     return context
 
 
-def _said(driver: ssl.SSLSocket) -> bool:
-    """Return whether the driver has said something; what arrived may have been TLS's own.
+def _said(driver: ssl.SSLSocket) -> bytes:
+    """Return what the driver has said by now; nothing if what arrived was TLS's own.
 
     :raises ConnectionResetError: it hung up.
     """
-    timeout_s = driver.gettimeout()
+    timeout_s, said = driver.gettimeout(), b""
     driver.setblocking(False)
     try:
-        if not driver.recv(64):
-            raise ConnectionResetError("it hung up")
-        return True
+        while True:
+            if not (part := driver.recv(1 << 16)):
+                raise ConnectionResetError("it hung up")
+            said += part
     except ssl.SSLWantReadError:
-        return False
+        return said
     finally:
         driver.settimeout(timeout_s)
 

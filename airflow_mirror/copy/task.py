@@ -29,6 +29,7 @@ class CopyWork:
 
     :param report_to: where the driver listens for progress (`reporter.Reporter`); None: it does not listen. It holds a
         token, so it goes no way that somebody else can read.
+    :param deal: of a tail, the number of the deal by which its partitions were dealt out (:meth:`.turns.Tail.deal`).
     """
 
     source: str
@@ -36,6 +37,7 @@ class CopyWork:
     options: CopyOptions
     lease: LeaseToken
     report_to: str | None = field(default=None, repr=False)
+    deal: int = 0
 
 
 def work_to_json(work: CopyWork) -> str:
@@ -70,7 +72,9 @@ def copy_ranges(
     work: CopyWork, ranges: Sequence[CopyRange], duration_s: float | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> list[PartitionResult]:  # fmt: skip
-    """Copy ``ranges`` until their ends, for ``duration_s`` or until the driver asks to end, or until the lease is lost.
+    """Copy ``ranges`` until their ends, or until the lease is lost; with ``duration_s`` until the driver asks to end.
+
+    :param duration_s: how long a task lasts whose driver does not listen. One that does says when it is over.
 
     A lease that is lost, or could not be confirmed for too long, is reported in each unfinished partition's ``error``;
     the process has stopped writing by then.
@@ -82,11 +86,16 @@ def copy_ranges(
         clusters = Clusters.of(load(work.source, "source"), target)
         # The watch is made below, as it may end the task before it begins: each partition is there by then, to say so.
         loop = CopyLoop(ranges, clusters, work.options, lambda: watch.check())
-        reporter = stack.enter_context(Reporter(work.report_to, loop.partitions, loop.gauges))
+        reporter = stack.enter_context(
+            Reporter(work.report_to, loop.partitions, loop.gauges, take_in=loop.take_in, deal=work.deal)
+        )
 
         def ends() -> bool:
-            over = deadline is not None and (reporter.asked_to_end or time.monotonic() >= deadline)
-            return should_stop() or over
+            if deadline is None:
+                return should_stop()
+            # A driver that does not hear us has other tasks, perhaps, which end then as well, and deals anew.
+            untold = not reporter.is_connected and time.monotonic() >= deadline
+            return should_stop() or reporter.asked_to_end or untold
 
         try:
             # Closed behind the loop's end, and not before: the steps that are ending still ask it.

@@ -18,7 +18,7 @@ from airflow_mirror.verify.result import LEVELS
 
 LATE_S = 300.0  # how late a window's last records may arrive
 LISTED = 2000  # partitions with series of their own: some 4 MB
-TURN_S = 600.0  # of a tail: little is copied between two turns
+TURN_S = 600.0  # of a tail whose tasks don't hear the driver, and between two looks at how they share the load
 _run = partial(knob, section="this run")
 _spark = partial(knob, section="on Spark")
 _figures = partial(knob, section="figures for Prometheus")
@@ -133,8 +133,10 @@ class TailRequest(CopyRequest):
     :param replaces: a tail that was found to be lost, with its last sign (:class:`.active.Watch`).
     """
 
-    turn_s: float = knob(
-        TURN_S, seconds(0.01, math.inf), "seconds that a turn takes, a micro-batch on Spark", "--turn-s", "S"
+    turn_s: float | None = knob(
+        None, seconds(0.01, math.inf, optional=True),
+        "seconds that a turn takes, a micro-batch on Spark (default: until there is a reason for another one)",
+        "--turn-s", "S",
     )  # fmt: skip
     takeover: bool = knob(False, switch(), "replace the mirror's tail even if it gives signs of life", "--takeover")
     replaces: str = knob("", text(), "", "--replaces")

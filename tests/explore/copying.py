@@ -160,12 +160,11 @@ class World:
         configs = {"source": self.source.config, "target": self.target.config}
         pyspark = SimpleNamespace(TaskContext=SimpleNamespace(get=self._context))
 
-        def load(reference: str, _: str) -> Any:
+        def load(reference: str, _: str = "") -> Any:
             return configs[reference]
 
-        def discover(tail: Tail) -> bool:
+        def discover(tail: Tail) -> None:
             tail.ranges = self.plan
-            return False
 
         nothing, quiet = (lambda *_, **__: None), (lambda *_, **__: nullcontext(_QUIET))
         stands_in: tuple[tuple[Any, dict[str, Any]], ...] = (
@@ -175,6 +174,7 @@ class World:
             (prepare, {"load": load, "ClusterAdmin": _Admin, "Ledger": nothing, "require_active": self.require_not_open}),
             (Tail, {"discover": discover}),
             (following, {"Progress": lambda *_: _QUIET, "Watches": quiet, "followers": quiet, "publish": nothing}),
+            (following, {"load": load}),
         )
         with ExitStack() as stack:
             stack.enter_context(self.machine.installed())
@@ -289,6 +289,11 @@ class Stream:
         self._s, self._spark, self._tail, self._work = w.s, spark, tail, work
         self.is_running, self._is_stopped = True, False
         Thread(w.machine, self._run, name="stream", daemon=True).start()
+
+    @property
+    def is_partly_over(self) -> bool:
+        """Never: it has one task."""
+        return False
 
     @property
     def must_restart(self) -> bool:
@@ -445,6 +450,10 @@ class _Quiet:
     def table(self) -> _Quiet:
         """Its table is as quiet."""
         return self
+
+    def rows(self) -> list[Any]:
+        """It has none."""
+        return []
 
 
 _QUIET = _Quiet()

@@ -177,7 +177,7 @@ def progress_of(log: Path) -> list[str]:
 
 
 @pytest.mark.spark
-def test_a_lease_ends_early_for_a_partition_that_is_new(
+def test_a_partition_that_is_new_joins_the_tasks_that_run(
     source_cluster: Cluster, target_cluster: Cluster, properties: list[str], topic_name: str, tmp_path: Path
 ) -> None:
     for cluster in (source_cluster, target_cluster):
@@ -192,6 +192,8 @@ def test_a_lease_ends_early_for_a_partition_that_is_new(
                 admin.grow_partitions(topic_name, PARTITIONS + 1, unfenced)
         write(source_cluster, topic_name, 100, 2, partition=PARTITIONS)
         wait_until(lambda: ends(target_cluster, topic_name, PARTITIONS + 1)[PARTITIONS][2] == 100, "it joins", 300, 0.5)
+        assert f"1 partition joined: {topic_name}-{PARTITIONS}" in log.read_text()
+        assert "dealt out anew" not in log.read_text(), "the others have gone on"
         stop(tail, log)
     finally:
         end_job(tail)
@@ -202,14 +204,14 @@ def test_a_lease_ends_early_for_a_partition_that_is_new(
 SLOW_AT_FIRST = """
 import sys
 from airflow_mirror.errors import TryAgain
-from airflow_mirror.jobs.driver import following, tail
-supervise, starts = following._supervise, []
-def slow(query, *others):
-    starts.append(query)
+from airflow_mirror.jobs.driver import supervision, tail
+watch, starts = supervision.Supervisor.watch, []
+def slow(self, stream):
+    starts.append(stream)
     if len(starts) == 1:
         raise TryAgain("the streaming query ended: [STREAM_FAILED] Python worker failed to connect back.")
-    supervise(query, *others)
-following._supervise = slow
+    watch(self, stream)
+supervision.Supervisor.watch = slow
 sys.exit(tail.main(sys.argv[1:]))
 """
 

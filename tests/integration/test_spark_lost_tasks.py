@@ -34,7 +34,7 @@ class Turns:
         self.results: list[PartitionResult] = []
 
     def tell_turns(self, tell: Any) -> None:
-        tell(turn_of(CopyOptions(mirror="lost"), [[one] for one in RANGES]))
+        tell(turn_of(CopyOptions(mirror="lost"), [[one] for one in RANGES]) | {"number": 1})
 
     def take(self, results: list[PartitionResult]) -> None:
         self.results = results

@@ -200,8 +200,8 @@ def test_topic_that_is_deleted_stops_alone(
 # it knows no offset.
 CURIOUS_TAIL = """
 import sys
-from airflow_mirror.jobs.driver import following, tail
-following._DISCOVER_EVERY_S = 0.1
+from airflow_mirror.jobs.driver import supervision, tail
+supervision._DISCOVER_EVERY_S = 0.1
 sys.exit(tail.main(sys.argv[1:]))
 """
 

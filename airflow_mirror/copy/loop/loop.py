@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import selectors
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
@@ -73,7 +74,7 @@ class CopyLoop:
         self._clusters, self._options, self._check_lease, self._clock = clusters, options, check_lease, clock
         self._isolation = READ_COMMITTED if options.committed_only else READ_UNCOMMITTED
         self._touched: dict[PartitionCopy, None] = {}  # partitions with an event since the last turn
-        self.partitions = [self._copy_of(r) for r in ranges]
+        self.partitions = [self._copy_of(r, options) for r in ranges]
         self._unended = self.partitions.copy()
         self.memory = Memory(_MEMORY_BYTES)
         self._throttles: dict[str, Throttle] = {}
@@ -86,9 +87,9 @@ class CopyLoop:
         self._seen: dict[PartitionCopy, int] = {}  # positions of partitions with a step in flight at the last `_shed`
         self._looked_at = clock()
         self._paused_at: float | None = None
+        self._joining: deque[tuple[Sequence[CopyRange], CopyOptions]] = deque()
 
-    def _copy_of(self, one: CopyRange) -> PartitionCopy:
-        options = self._options
+    def _copy_of(self, one: CopyRange, options: CopyOptions) -> PartitionCopy:
         limit = options.max_batch_bytes.get(one.target_topic, DEFAULT_MAX_BATCH_BYTES)
         transaction = options.transaction_bytes if options.transactional and one.is_mapped else 0
         tombstones = one.target_topic in options.tombstone_topics and not one.is_mapped
@@ -119,6 +120,28 @@ class CopyLoop:
             self._watch.look(self.partitions, now=True)
             self._drain()
         return self.partitions
+
+    def take_in(self, ranges: Sequence[CopyRange], options: CopyOptions) -> None:
+        """Copy these as well, from the loop's next turn on. May be called by any thread.
+
+        What comes when the copy is at its end is dropped, and in no result: nobody copies it until the next deal.
+
+        :param options: what they say by topic holds for these; the rest stays as it is.
+        """
+        self._joining.append((ranges, options))
+
+    def _join(self) -> None:
+        """Open what is to be copied as well."""
+        while self._joining:
+            ranges, options = self._joining.popleft()
+            mine = {p.range for p in self.partitions}
+            joined = [self._copy_of(r, options) for r in ranges if r not in mine]
+            self._out.know({p.range.target_topic: i for p in joined if (i := p.range.target_topic_id)})
+            self._unended += joined
+            # Last of all, and as a whole: the reporter's thread reads it.
+            self.partitions += joined
+            # Opened like any other: whoever wrote to the target before, its end and last records say where to go on.
+            self._retries.now(joined)
 
     def gauges(self) -> dict[str, Any]:
         """Return what is so at this moment, for whoever reports from another thread: fetched bytes, and quotas in ms."""
@@ -169,6 +192,7 @@ class CopyLoop:
     # --- one turn of the loop ----------------------------------------------------------------------------------------
 
     def _step(self) -> None:
+        self._join()
         if self._is_paused():
             self._standstill.look(self.partitions, waits=True)
             self._await_answers(_IDLE_S)

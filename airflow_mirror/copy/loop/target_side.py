@@ -66,13 +66,19 @@ class TargetSide:
         self, dialler: Dialler, selector: selectors.BaseSelector, pace: Pace, mirror: str, ids: Mapping[str, str],
         check_lease: Callable[[], None], judge: Judge, clock: Callable[[], float],
     ) -> None:  # fmt: skip
-        self._ids = {topic: id_of(topic_id).bytes for topic, topic_id in ids.items()}
-        self._names = {topic_id: topic for topic, topic_id in self._ids.items()}
+        self._ids: dict[str, bytes] = {}
+        self._names: dict[bytes, str] = {}
+        self.know(ids)
         self._lines, self._pace, self._mirror = Lines(dialler, selector), pace, mirror
         self._check_lease, self._judge, self._clock = check_lease, judge, clock
         self.throttle = Throttle(clock)
         self._lanes: dict[tuple[int, int], ProduceLane] = {}
         self._queued: set[PartitionCopy] = set()  # partitions in a lane's ready queue
+
+    def know(self, ids: Mapping[str, str]) -> None:
+        """Write to these topics by their ids from now on."""
+        self._ids |= {topic: id_of(topic_id).bytes for topic, topic_id in ids.items()}
+        self._names = {topic_id: topic for topic, topic_id in self._ids.items()}
 
     @property
     def busy(self) -> bool:

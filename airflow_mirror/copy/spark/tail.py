@@ -1,9 +1,10 @@
 """The streaming tail on Spark: each micro-batch is a turn of some seconds in which tasks copy by long polling.
 
 A micro-batch costs about 0.3 s of Spark's own time. Within the turn nothing waits for Spark, so a record takes
-milliseconds from source to target. What to copy, and how, is read again for each micro-batch: topics and partitions
-that appear on the source join in the next turn, and a changed rate holds from it. Spark's offsets only count turns; the
-position of each partition is its target's log end.
+milliseconds from source to target. A turn lasts as long as the driver has no reason for another one, where its tasks
+hear it (:func:`.task.copy_ranges`). What to copy, and how, is read again for each micro-batch; its tasks are told of
+partitions that join in the middle of it (`copy.instructions`). Spark's offsets only count turns; the position of each
+partition is its target's log end.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ class TurnPartition(InputPartition):  # type: ignore[misc]
     """What one task copies during one turn, and how.
 
     :ivar ranges: JSON of a list of :class:`CopyRange`. :ivar options: JSON of :class:`CopyOptions`.
-    :ivar report_to: see :class:`.task.CopyWork`.
+    :ivar report_to: see :class:`.task.CopyWork`; ``deal`` likewise.
     """
 
     ranges: str
     options: str
     report_to: str | None
+    deal: int
 
 
 class TailReader(DataSourceStreamReader):  # type: ignore[misc]
@@ -75,14 +77,16 @@ class TailReader(DataSourceStreamReader):  # type: ignore[misc]
         with open(self._turn_file, encoding="utf-8") as file:
             turn = json.load(file)
         options = json.dumps(turn["options"])
-        return [TurnPartition(json.dumps(ranges), options, turn["report_to"]) for ranges in turn["ranges"]]
+        return [
+            TurnPartition(json.dumps(ranges), options, turn["report_to"], turn["number"]) for ranges in turn["ranges"]
+        ]
 
     def read(self, partition: TurnPartition) -> Iterator[tuple[str]]:
         """Copy for the length of the turn; yield each partition's result."""
         self._handed.accept()
         ranges = [CopyRange(**values) for values in json.loads(partition.ranges)]
         options = CopyOptions(**json.loads(partition.options))
-        work = replace(self._work, options=options, report_to=partition.report_to)
+        work = replace(self._work, options=options, report_to=partition.report_to, deal=partition.deal)
         # The results of a turn that Spark gives up are lost, and with them counts only: the next turn goes on from the
         # log's end.
         for result in carry_out(work, ranges, self._turn_s):

@@ -1,8 +1,9 @@
 """A tail's life, whoever copies (:mod:`.crew`): it follows the source in one turn after another, until asked to stop.
 
-Little is copied between two turns, so turns are long. A turn ends early if partitions were added or one stopped. A
-partition that stops for good (`errors.NeedsHuman`) ends the tail after that turn, when the others have stopped cleanly. A
-source topic that was deleted, or created again, does not: the next turn goes on without it.
+Nothing is copied between two turns, for a second or so. So a turn lasts until there is a reason for another one
+(:mod:`.supervision`). A partition that stops for good (`errors.NeedsHuman`) ends the tail after that turn, when the
+others have stopped cleanly. A source topic that was deleted, or created again, does not: the next turn goes on without
+it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from collections.abc import Callable
 
 from airflow_mirror.config import load
 from airflow_mirror.copy.delays import DelayMeter
-from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import summarise
 from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer import lease
@@ -30,25 +30,23 @@ from airflow_mirror.jobs.driver.prepare import CopyJob, prepare_to_copy, require
 from airflow_mirror.jobs.driver.presence import TailHeartbeat, presence
 from airflow_mirror.jobs.driver.publication import publish
 from airflow_mirror.jobs.driver.rounds import LOSSES, SOON_S
+from airflow_mirror.jobs.driver.supervision import LOOK_EVERY_S, Supervisor
 from airflow_mirror.jobs.driver.tail_states import Event, State
 from airflow_mirror.jobs.driver.turns import Stream, Tail
 from airflow_mirror.jobs.driver.watches import Watches
 from airflow_mirror.jobs.metrics.publish import Publication
 from airflow_mirror.jobs.progress.keeper import Progress
-from airflow_mirror.jobs.request import TailRequest
+from airflow_mirror.jobs.request import TURN_S, TailRequest
 from airflow_mirror.jobs.runner.guarding import guarded
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.sync.schemas.follower import registries
-from airflow_mirror.wire.errors import Fenced, StoppedByQuota, UnknownTopic
+from airflow_mirror.wire.errors import Fenced, StoppedByQuota
 
 log = logging.getLogger(__name__)
 
 _TURN_UNTOLD_S = 60.0  # upper limit if tasks can't be told to end early
-MERCY_S = 5.0  # from the first partition that stops to the end of the turn: the same cause often stops others
-_DISCOVER_EVERY_S = 10.0
-_LOOK_EVERY_S = 0.5
 _GUARD_EVERY_S = 5.0  # whether a cutover has raised its fence
 _GUARD_WAIT_S = 120.0  # a deposed tail's guard stays until that fence is decided
 _WITHDRAW_AGAIN_S = 5.0
@@ -126,7 +124,7 @@ def _follow(
 ) -> None:
     clusters, committed = (request.source, request.target), job.options.committed_only
     progress = Progress(*clusters, tail.ranges, committed, status, None if request.no_progress else crew.hosts)
-    tail.on_turn_end, tail.report_to = progress.table.begin_turn, progress.report_to
+    tail.on_turn_end, tail.report_to = progress.begin_turn, progress.report_to
     tail.deal()
     turn_s = _turn_s(request, told=progress.report_to is not None)
 
@@ -143,7 +141,11 @@ def _follow(
             publish(publication, request, "streaming_tail", job, progress, held, watches.hold, groups)
             if not tail.stopping.is_set():  # else nobody waited until writing is safe
                 with followers(tail, held, status, groups, by_hand=not request.plan):
-                    _copy_on(crew, start, tail, there, held, progress, watches, status)
+                    # Tasks that can't be told end their turns by themselves.
+                    ends_s = math.inf if progress.report_to is None else request.turn_s and turn_s
+                    settings = lambda: [load(one) for one in clusters]  # noqa: E731
+                    supervisor = Supervisor(tail, there, progress, watches, settings, ends_s)
+                    _copy_on(crew, start, supervisor, tail, there, held, watches, status)
     finally:
         progress.stop()
         _end(held, tail, status, is_last=True)
@@ -153,11 +155,14 @@ def _follow(
 
 
 def _turn_s(request: TailRequest, *, told: bool) -> float:
-    """Return the seconds of a turn: long enough for a partition to be given up in it, where that is to end the tail.
+    """Return after how many seconds a task ends that does not hear its driver.
 
-    :param told: tasks can be told to end early.
+    That is long enough for a partition to be given up in it, where that is to end the tail.
+
+    :param told: tasks can be told to end.
     """
-    turn_s = request.turn_s if told else min(request.turn_s, _TURN_UNTOLD_S)
+    turn_s = request.turn_s or TURN_S
+    turn_s = turn_s if told else min(turn_s, _TURN_UNTOLD_S)
     bound_s = request.give_up_after_s
     if request.abort_on_send_failure and bound_s is not None and math.isfinite(bound_s):
         return float(max(turn_s, bound_s + _TURN_UNTOLD_S))
@@ -165,7 +170,7 @@ def _turn_s(request: TailRequest, *, told: bool) -> float:
 
 
 def _copy_on(
-    crew: Crew, start: Callable[[], Stream], tail: Tail, there: TailHeartbeat, held: HeldLease, progress: Progress,
+    crew: Crew, start: Callable[[], Stream], supervisor: Supervisor, tail: Tail, there: TailHeartbeat, held: HeldLease,
     watches: Watches, status: StatusFile,
 ) -> None:  # fmt: skip
     """Let one stream copy, and after a pause, a lost lease or task or a change of the crew the next one, until the end.
@@ -190,7 +195,7 @@ def _copy_on(
         tail.on(Event.START)
         try:
             tail.stream = start()
-            _supervise(tail, there, progress, watches)
+            supervisor.watch(tail.stream)
             failed *= time.monotonic() - begun < SOON_S
         except LeaseLost as e:  # the watch of settings may find it first
             tail.deposed = str(e)
@@ -203,7 +208,7 @@ def _copy_on(
         tail.on(Event.WITHDRAW)
         _end(held, tail, status)  # others of the same turn may still be running
         tail.on(Event.REPORT)
-        progress.table.begin_turn()
+        tail.on_turn_end()
         if tail.unheard is not None:
             failed += 1
             if failed == LOSSES:
@@ -260,55 +265,6 @@ def _rest_while_paused(tail: Tail, there: TailHeartbeat, watches: Watches, statu
             watches.look()
         except LeaseLost as e:
             tail.deposed = str(e)
-        tail.stopping.wait(_LOOK_EVERY_S)
+        tail.stopping.wait(LOOK_EVERY_S)
     if tail.state is State.RESTING and not tail.is_over():
         tail.on(Event.RESUME)
-
-
-def _supervise(tail: Tail, there: TailHeartbeat, progress: Progress, watches: Watches) -> None:
-    """Wait until asked to stop or rest, or the stream has ended; meanwhile discover partitions, and watch."""
-    assert tail.stream is not None
-    stream = tail.stream
-
-    def end_turn() -> None:
-        progress.end_turn()
-        stream.end_turn()
-
-    looked = time.monotonic()
-    followed = list[CopyRange]()  # so that what is gone is said at once
-    well = looked  # last time at which no partition was known to have stopped
-    while not tail.stopping.wait(_LOOK_EVERY_S) and there.wishes.pause is None and not stream.must_restart:
-        if not stream.is_running:
-            if tail.failed is None and tail.deposed is None and tail.unheard is None:
-                raise TryAgain(stream.failure())
-            return
-        if not progress.table.has_stopped():
-            well = time.monotonic()
-        elif time.monotonic() - well > MERCY_S:
-            end_turn()
-        if tail.hear(there.wishes):
-            tail.deal()
-            end_turn()
-        if tail.is_crowded:
-            end_turn()  # ends waiting tasks too, as soon as they start: the next turn uses fewer tasks
-        watches.look()
-        amended = tail.amended.is_set()
-        if amended:
-            tail.amended.clear()
-            watches.follow(tail.job)
-        if amended or time.monotonic() - looked > _DISCOVER_EVERY_S:
-            looked = time.monotonic()
-            _discover(tail, end_turn)
-        if tail.ranges is not followed:
-            followed = tail.ranges
-            progress.table.follow(followed)
-            watches.tell()
-
-
-def _discover(tail: Tail, end_turn: Callable[[], None]) -> None:
-    try:
-        if tail.discover():
-            end_turn()
-    except (TryAgain, UnknownTopic) as e:
-        # The task that copies a deleted topic reports it, because it knows up to where the topic was copied.
-        log.warning("could not look for new partitions: %s", e)

@@ -32,11 +32,16 @@ def _has_lost(context: Any, group: str) -> bool:
 
     Spark counts both, whether it may run the task again or not; how often a stage was begun as well.
     """
+    return any(stage.numFailedTasks or stage.currentAttemptId for stage in _last_stages(context, group))
+
+
+def _last_stages(context: Any, group: str) -> list[Any]:
+    """Return what Spark knows of the stages of a group's last job."""
     tracker = context.statusTracker()
     jobs = tracker.getJobIdsForGroup(group)
     job = tracker.getJobInfo(max(jobs)) if jobs else None
     stages = [tracker.getStageInfo(number) for number in job.stageIds] if job is not None else []
-    return any(stage is not None and (stage.numFailedTasks or stage.currentAttemptId) for stage in stages)
+    return [stage for stage in stages if stage is not None]
 
 
 class SparkStream:
@@ -49,6 +54,12 @@ class SparkStream:
     def is_running(self) -> bool:
         """Whether the query is active."""
         return bool(self._query.isActive)
+
+    @property
+    def is_partly_over(self) -> bool:
+        """Whether some tasks of the present micro-batch have ended, of themselves, and others have not."""
+        stages = _last_stages(self._context, str(self._query.runId))
+        return any(0 < stage.numCompletedTasks < stage.numTasks for stage in stages)
 
     @property
     def must_restart(self) -> bool:

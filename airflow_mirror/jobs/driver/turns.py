@@ -6,8 +6,8 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from airflow_mirror.common.partition import TopicPartition
@@ -23,6 +23,7 @@ from airflow_mirror.jobs.driver.prepare import (
     shared,
 )
 from airflow_mirror.jobs.driver.tail_states import TABLE, Event, State
+from airflow_mirror.jobs.request import TURN_S
 from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.plan.model import Plan, TopicPlan
@@ -34,12 +35,41 @@ _DELETED = "It is not copied any more. What was copied stays on the target; a ne
 _IDLE_BYTES = 64 << 10  # the weight of a partition without new records in a turn: requests and the opening
 
 
+@dataclass(frozen=True, kw_only=True)
+class Deal:
+    """How the partitions of a turn are dealt out.
+
+    :param number: grows with each change. :param options: how they are copied. :param lists: the ranges of each task.
+    """
+
+    number: int
+    options: CopyOptions
+    lists: list[list[CopyRange]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What a tail copies else than before.
+
+    :param joined: new ranges, if the tasks that run may copy them as well: no deal before this one had them, no range has
+        left, and none is mapped. Else none, and another turn has to begin.
+    :param deal: the first one that has them.
+    """
+
+    joined: list[CopyRange]
+    deal: Deal
+
+
 class Stream(Protocol):
     """Copies turn after turn of a tail, from when it was made; each as the tail deals it then."""
 
     @property
     def is_running(self) -> bool:
         """Whether another turn will follow. If not, the tail knows why, or :meth:`failure` says it."""
+
+    @property
+    def is_partly_over(self) -> bool:
+        """Whether some tasks of the present turn have ended and others have not: it is to end for all."""
 
     @property
     def must_restart(self) -> bool:
@@ -75,6 +105,7 @@ class Tail:
     :ivar gone: source topics that are not copied any more, and why.
     :ivar reported: no task runs, or may run without that we hear of it. A stream clears it before a turn.
     :ivar unheard: why one may.
+    :ivar turns: how many have ended.
     """
 
     def __init__(self, job: CopyJob, tasks: int | None, stopping: threading.Event | None = None) -> None:
@@ -86,6 +117,8 @@ class Tail:
         self.on_turn_end: Callable[[], None] = lambda: None
         self._weights: dict[TopicPartition, int] = {}
         self._dealt: list[list[CopyRange]] = []
+        self._number = 0  # of the last deal
+        self._ever: set[CopyRange] = set()  # dealt out, in any deal so far
         self._turn: dict[str, Any] = {}
         self._tell: Callable[[dict[str, Any]], None] = lambda _: None
         self._dealing = threading.Lock()  # the stream's thread and the one that discovers partitions both distribute
@@ -98,6 +131,7 @@ class Tail:
         self.stream: Stream | None = None  # that copies now, or hands over
         self.stopping = stopping or threading.Event()
         self.withdrawn = threading.Event()  # the driver withdrew the lease from its tasks
+        self.turns = 0
         self.reported = threading.Event()
         self.reported.set()
         self.unheard: str | None = None
@@ -121,8 +155,8 @@ class Tail:
         """Return whether the tail has to end, by now."""
         return self.failed is not None or self.stopping.is_set()
 
-    def discover(self) -> bool:
-        """Resolve the current partitions; return whether they changed."""
+    def discover(self) -> Change | None:
+        """Resolve the current partitions; return what changed, if anything did."""
         job, ranges = self._job, self.ranges
         running = {r.source_topic for r in ranges}
         with (
@@ -147,10 +181,13 @@ class Tail:
         with self._dealing:
             found = [r for r in found if r.source_topic not in self.gone]  # a turn may have ended meanwhile
             if set(found) == set(self.ranges):
-                return False
-            self.ranges = found
-        self.deal()
-        return True
+                return None
+            before, self.ranges = set(self.ranges), found
+            joined = [r for r in found if r not in before]
+            # A store of offset maps knows from its start which maps it keeps.
+            may_join = before <= set(found) and self._ever.isdisjoint(joined) and not any(r.is_mapped for r in joined)
+            # Under the same lock: a deal in between would have them, and count as one before.
+            return Change(joined=joined if may_join else [], deal=self._deal())
 
     def _present(self, plan: Plan, source: ClusterAdmin, running: Collection[str]) -> dict[str, TopicPlan]:
         """Return the plan's topics that the source has, as planned; the others that don't run count as gone.
@@ -205,21 +242,33 @@ class Tail:
         return self._rate != before
 
     def tell_turns(self, tell: Callable[[dict[str, Any]], None]) -> None:
-        """Tell how the next turn is dealt (:func:`.task.turn_of`), now and whenever that changes."""
+        """Tell how the next turn is dealt (:func:`.task.turn_of`, and its number), now and whenever that changes."""
         with self._dealing:
             self._tell = tell
-            tell(self._turn)
+            self._tell_turn()
 
-    def deal(self) -> tuple[CopyOptions, list[list[CopyRange]]]:
-        """Distribute the ranges for the next turn; return how they are copied, and the ranges of each task."""
+    def deal(self) -> Deal:
+        """Distribute the ranges for the next turn."""
         with self._dealing:
-            weight = {r.source: _IDLE_BYTES + self._weights.get(r.source, 0) for r in self.ranges}
-            self._dealt, options = deal(self.ranges, self.tasks, weight), self.options
-            turn = turn_of(options, self._dealt, self.report_to)
-            if turn != self._turn:
-                self._turn = turn
-                self._tell(turn)
-            return options, self._dealt
+            return self._deal()
+
+    def _deal(self) -> Deal:
+        weight = {r.source: _IDLE_BYTES + self._weights.get(r.source, 0) for r in self.ranges}
+        self._dealt, options = deal(self.ranges, self.tasks, weight), self.options
+        self._ever.update(self.ranges)
+        turn = turn_of(options, self._dealt, self.report_to)
+        if turn != self._turn:
+            self._turn, self._number = turn, self._number + 1
+            self._tell_turn()
+        return Deal(number=self._number, options=options, lists=self._dealt)
+
+    def _tell_turn(self) -> None:
+        self._tell(self._turn | {"number": self._number})
+
+    def weigh(self, brought: Mapping[TopicPartition, int]) -> None:
+        """Deal from now on by the bytes that each partition brought lately."""
+        with self._dealing:
+            self._weights |= brought
 
     def take(self, results: Sequence[PartitionResult]) -> None:
         """Add up the results of one turn.
@@ -236,6 +285,7 @@ class Tail:
 
     def _take(self, results: Sequence[PartitionResult]) -> None:
         errors = []
+        self.turns += 1
         self.on_turn_end()
         for result in results:
             if result.unheard:
@@ -247,7 +297,8 @@ class Tail:
                 result = replace(result, error=None, final=False)  # its other topics are a mirror, too
             self.totals[result.key] = add(self.totals, result)
             tp = TopicPartition(result.topic, result.partition)
-            self._weights[tp] = (self._weights.get(tp, result.bytes) + result.bytes) // 2
+            brought = round(result.bytes * min(1.0, TURN_S / max(result.seconds, 1.0)))  # in the usual time of a turn
+            self._weights[tp] = (self._weights.get(tp, brought) + brought) // 2
             if result.error:
                 errors.append(result)
         aborts = self._job.options.aborts_when_given_up

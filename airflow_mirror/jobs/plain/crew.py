@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult, unheard
 from airflow_mirror.copy.task import CopyWork
-from airflow_mirror.jobs.driver.turns import Tail
+from airflow_mirror.jobs.driver.turns import Deal, Tail
 from airflow_mirror.jobs.plain.dealer import Dealer
 from airflow_mirror.jobs.plain.shares import Share, named
 from airflow_mirror.jobs.plain.workers import Workers
@@ -54,6 +53,11 @@ class PlainStream:
         return self._thread.is_alive()
 
     @property
+    def is_partly_over(self) -> bool:
+        """Never for long: the first task that ends ends the others (:meth:`.Workers.run`), and those of other hosts."""
+        return False
+
+    @property
     def must_restart(self) -> bool:
         """Whether another process has come or gone, or does not report although it gives signs of life."""
         return self._dealer is not None and (self._overdue or self._dealer.present != self._with)
@@ -86,20 +90,20 @@ class PlainStream:
                 self._turn_ends.clear()  # before it is dealt: who ends it after that means this one
                 if self._stopping.is_set():
                     return
-                options, dealt = self._tail.deal()
-                if dealt:
+                deal = self._tail.deal()
+                if deal.lists:
                     self._tail.reported.clear()
-                    self._tail.take(self._turn(options, dealt))
+                    self._tail.take(self._turn(deal))
                 else:
                     self._turn_ends.wait(_NOTHING_S)
         except Exception as e:  # the tail knows of those that concern it; the driver's loop asks for the others
             self._error = e
             log.info("the turns end: %s", e)
 
-    def _turn(self, options: CopyOptions, dealt: Sequence[Sequence[CopyRange]]) -> list[PartitionResult]:
-        parts = parted(dealt, {_OURSELVES: self._workers.count, **self._with})
+    def _turn(self, deal: Deal) -> list[PartitionResult]:
+        parts = parted(deal.lists, {_OURSELVES: self._workers.count, **self._with})
         self._tell(parts)
-        ours, work = parts.pop(_OURSELVES, []), replace(self._work, options=options)
+        ours, work = parts.pop(_OURSELVES, []), replace(self._work, options=deal.options, deal=deal.number)
         numbers = self._given(parts, work)
         results = self._workers.run(ours, work, self._turn_s, self._turn_ends) if ours else []
         return results + self._of_others(numbers, parts, is_over=bool(ours))

@@ -35,7 +35,7 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.driver.entry import Outcome
-from airflow_mirror.jobs.driver.following import MERCY_S
+from airflow_mirror.jobs.driver.supervision import MERCY_S
 from airflow_mirror.jobs.plain import shares
 from airflow_mirror.jobs.plain.shares import Share, named
 from airflow_mirror.jobs.plain.workers import Workers

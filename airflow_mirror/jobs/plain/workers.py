@@ -129,6 +129,7 @@ class Workers:
 
         If one fails, or its process dies, those that run are ended and those that wait are dropped.
 
+        :param duration_s: see :func:`.copy_ranges`. With one, tasks are a turn, and end with the first that ends.
         :param ending: set it and call :meth:`end_tasks` to end them early.
         :raises MirrorError: the failure of a task, which is none of a partition's.
         """
@@ -141,7 +142,7 @@ class Workers:
                 ended_well = not any(one.unheard for one in results)
                 return results
             finally:
-                if not ended_well:
+                if duration_s is not None or not ended_well:
                     ended.set()
                     self.end_tasks()
                 self._idle.put(worker)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from airflow_mirror.common.news import News
+from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.jobs.progress.bar import Draw, progress_bar
@@ -81,10 +82,27 @@ class Progress:
         if self._listener is not None:
             self._listener.close()
 
+    def begin_turn(self) -> None:
+        """Record that all tasks have ended, and new ones begin."""
+        self.table.begin_turn()
+        if self._listener is not None:
+            self._listener.begin_turn()
+
     def end_turn(self) -> None:
         """Ask the tasks of a tail to end before their turn is over."""
         if self._listener is not None:
             self._listener.end_tasks()
+
+    def hand_out(self, ranges: Sequence[CopyRange], options: CopyOptions, before: int) -> bool:
+        """Have tasks that run copy these as well (:meth:`.Listener.hand_out`); return False if none can be told."""
+        if self._listener is None:
+            return False
+        self._listener.hand_out(ranges, options, before)
+        return True
+
+    def has_untaken(self) -> bool:
+        """Say whether what was handed out has not been taken in time, so that the turn has to end."""
+        return self._listener is not None and self._listener.has_untaken()
 
     def _run(self) -> None:
         with progress_bar() as draw:

@@ -15,6 +15,7 @@ from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.jobs.driver import following
 from airflow_mirror.jobs.driver.held_lease import HeldLease
+from airflow_mirror.jobs.driver.supervision import Supervisor
 from airflow_mirror.jobs.driver.turns import Tail
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wishes
@@ -41,7 +42,7 @@ class Stream:
     :ivar under: the lease of its tasks.
     """
 
-    must_restart = False
+    must_restart = is_partly_over = False
 
     def __init__(self, world: World) -> None:
         self._world, self.under, self.at = world, world.held.begin(), time.monotonic()
@@ -82,12 +83,13 @@ class World:
         self.on_stop: Callable[[Stream], None] = lambda one: one.take(copied(0, 1))
 
     def run(self) -> None:
-        table: Any = SimpleNamespace(begin_turn=lambda: None, has_stopped=lambda: False, follow=lambda _: None)
-        progress: Any = SimpleNamespace(table=table, end_turn=lambda: None)
+        table: Any = SimpleNamespace(rows=list, has_stopped=lambda: False, follow=lambda _: None)
+        progress: Any = SimpleNamespace(table=table, end_turn=lambda: None, has_untaken=lambda: False)
         watches: Any = SimpleNamespace(look=lambda: None, tell=lambda: None)
         crew: Any = SimpleNamespace(may_start_again=lambda _: False)
         try:
-            following._copy_on(crew, self._start, self.tail, self.there, self.held, progress, watches, self.status)
+            supervisor = Supervisor(self.tail, self.there, progress, watches, lambda: None, None)
+            following._copy_on(crew, self._start, supervisor, self.tail, self.there, self.held, watches, self.status)
         finally:
             following._end(self.held, self.tail, self.status, is_last=True)
 

@@ -23,7 +23,7 @@ from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import MissingRight, NeedsHuman, TryAgain
-from airflow_mirror.jobs.driver import following, held_lease
+from airflow_mirror.jobs.driver import following, held_lease, supervision
 from airflow_mirror.jobs.driver.held_lease import HeldLease, writer_lease
 from airflow_mirror.jobs.driver.rounds import LOSSES
 from airflow_mirror.jobs.driver.spark_crew import SparkStream, _has_lost
@@ -39,7 +39,8 @@ from tests.unit.peer import HangUp
 def coordinator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Coordinator]:
     monkeypatch.setattr(lease, "HANDOVER_S", HANDOVER_S)
     monkeypatch.setattr(following, "_WITHDRAW_AGAIN_S", 0.01)
-    monkeypatch.setattr(following, "_LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(following, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(supervision, "LOOK_EVERY_S", 0.01)
     coordinator = Coordinator()
     yield coordinator
     coordinator.close()

@@ -17,6 +17,7 @@ from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import FollowDiffers, NeedsHuman, TailRuns, TryAgain
+from airflow_mirror.jobs.driver.turns import Deal
 from airflow_mirror.jobs.plain import member as module
 from airflow_mirror.jobs.plain import shares
 from airflow_mirror.jobs.plain.crew import PlainStream, parted
@@ -426,8 +427,8 @@ class FakeTail:
         self.unheard: list[int] = []
         self.reported = threading.Event()
 
-    def deal(self) -> tuple[CopyOptions, list[list[CopyRange]]]:
-        return CopyOptions(mirror="m"), [ranges(p) for p in range(4)]
+    def deal(self) -> Deal:
+        return Deal(number=1, options=CopyOptions(mirror="m"), lists=[ranges(p) for p in range(4)])
 
     def take(self, results: Sequence[PartitionResult]) -> None:
         self.taken.append(sorted(one.partition for one in results))

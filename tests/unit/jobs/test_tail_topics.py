@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Self
 import pytest
 
 from airflow_mirror.copy.options import CopyOptions
-from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.ranges import MAPPED, CopyRange
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.errors import LedgerLost, NeedsHuman
 from airflow_mirror.jobs.driver import entry, turns
@@ -65,8 +65,7 @@ class World:
         ]
 
     def copied(self) -> list[str]:
-        _, dealt = self.tail.deal()
-        return sorted(str(r.source) for part in dealt for r in part)
+        return sorted(str(r.source) for part in self.tail.deal().lists for r in part)
 
     def ended(self, topic: str, **result: Any) -> None:
         """End a turn in which partition 1 of a topic had this result."""
@@ -212,4 +211,49 @@ def test_topic_that_joins_is_in_the_next_turn(world: World) -> None:
     world.tail.take_in(replace(job, plan=plan, options=options))
     assert world.tail.amended.is_set() and world.tail.discover()
     assert world.copied() == ["a-0", "a-1", "b-0", "b-1", "c-0"]
-    assert world.tail.deal()[0].max_batch_bytes == {"c": 5}
+    assert world.tail.deal().options.max_batch_bytes == {"c": 5}
+
+
+# --- what tasks that run may copy as well -----------------------------------------------------------------------------
+
+
+def joined(world: World) -> list[str] | None:
+    change = world.tail.discover()
+    return None if change is None else [str(one.source) for one in change.joined]
+
+
+def grown(world: World, partitions: int) -> None:
+    world.source.there["a"] = "id-a", partitions
+    world.target.there["a"] = "other", partitions
+
+
+def test_new_partitions_join_before_the_first_deal_that_has_them(world: World) -> None:
+    world.tail.discover()
+    before = world.tail.deal().number
+    grown(world, 4)
+    change = world.tail.discover()
+    assert change is not None and [str(one.source) for one in change.joined] == ["a-2", "a-3"]
+    assert change.deal.number == before + 1
+    assert {str(one.source) for part in change.deal.lists for one in part} == {"a-0", "a-1", "a-2", "a-3", "b-0", "b-1"}
+    assert joined(world) is None
+
+
+def test_what_an_earlier_deal_had_joins_no_tasks_that_run(world: World) -> None:
+    """They may be of that deal, and one of them copies it: a second one would write beside it."""
+    world.tail.discover()
+    world.ended("b", error="b-1 offsets [0, 7): the source topic is gone", final=True, source_gone=True)
+    del world.source.there["b"]
+    assert joined(world) is None
+    world.source.there["b"] = "id-b", 2
+    world.tail.gone.clear()
+    assert joined(world) == [], "another turn has to begin"
+
+
+def test_what_has_an_offset_map_joins_no_tasks_that_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their store of maps knows from its start which ones it keeps."""
+    world.tail.discover()
+    monkeypatch.setattr(
+        turns, "resolve_ranges", lambda *told: [replace(one, mode=MAPPED) for one in world.resolve(*told)]
+    )
+    grown(world, 3)
+    assert joined(world) == []

@@ -64,14 +64,14 @@ def dial(driver: Listener) -> ssl.SSLSocket:
 
 def call(driver: Listener, *lines: Any, end: bool = True) -> bytes:
     """Connect as anybody could, send lines and return what the driver did with the connection: b"" means closed."""
-    others = len(driver._peers)
+    others = len(driver._tasks)
     with dial(driver) as stranger:
         try:
             for line in lines:
                 stranger.sendall((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n")
             if end:
                 stranger.unwrap()
-                until(lambda: len(driver._peers) <= others)  # TLS says goodbye before all is read
+                until(lambda: len(driver._tasks) <= others)  # TLS says goodbye before all is read
                 return b""
             return stranger.recv(1)
         except TimeoutError:
@@ -85,7 +85,7 @@ def token(driver: Listener) -> bytes:
 
 
 def told_by(run: str, *rows: Any) -> dict[str, Any]:
-    return {"run": run, "held": 0, "rows": list(rows)}
+    return {"run": run, "deal": 1, "taken": 0, "held": 0, "rows": list(rows)}
 
 
 def row(partition: int = 0, position: int = 10, state: str = "copying", **counters: Any) -> dict[str, Any]:

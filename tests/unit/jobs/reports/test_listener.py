@@ -75,7 +75,7 @@ def test_a_message_of_another_kind_ends_the_connection_and_nothing_else(
     driver: Listener, table: Table, message: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert call(driver, token(driver), message, end=False) == b""
-    until(lambda: not driver._peers)
+    until(lambda: not driver._tasks)
     assert said(caplog) == []  # nor does it fill the job's log
     call(driver, token(driver), told_by("a", row()))
     until(lambda: FIRST in told(table))
@@ -110,7 +110,7 @@ def test_a_line_without_end_is_cut_off(driver: Listener, table: Table) -> None:
             while time.monotonic() < deadline:
                 stranger.sendall(b"x" * 65536)
                 time.sleep(0.001)
-    until(lambda: not driver._peers)
+    until(lambda: not driver._tasks)
 
 
 def test_a_stranger_who_says_nothing_is_shown_out(table: Table) -> None:
@@ -130,10 +130,10 @@ def test_a_stranger_who_does_not_even_shake_hands_is_shown_out(table: Table, cap
 def test_more_than_a_number_of_peers_are_turned_away(table: Table) -> None:
     with listening(table, PATIENT._replace(peers=1)) as driver:
         with dial(driver):
-            until(lambda: driver._peers)
+            until(lambda: driver._tasks)
             assert call(driver, token(driver), told_by("a", row())) == b""
             assert told(table) == {}
-        until(lambda: not driver._peers)
+        until(lambda: not driver._tasks)
         call(driver, token(driver), told_by("a", row()))
         until(lambda: FIRST in told(table))
 
@@ -144,7 +144,7 @@ def test_a_task_that_fell_silent_is_no_longer_waited_for(table: Table) -> None:
             task.sendall(token(driver) + b"\n" + json.dumps(told_by("a", row())).encode() + b"\n")
             until(lambda: FIRST in told(table))
             assert task.recv(1) == b""
-        until(lambda: not driver._peers)
+        until(lambda: not driver._tasks)
 
 
 def test_sender_over_its_rate_waits_while_others_are_heard(table: Table) -> None:
@@ -303,7 +303,7 @@ def test_stopped_partition_stays_stopped_until_its_turn_ends(table: Table, drive
         assert not table.has_stopped()
         copy.error = LeaseLost("id", 5, "6")
         until(table.has_stopped)
-    until(lambda: not driver._peers)
+    until(lambda: not driver._tasks)
     assert table.has_stopped()  # other tasks of the lease may run for minutes
     table.begin_turn()
     assert not table.has_stopped()

@@ -219,7 +219,7 @@ def test_who_listens_on_the_way_reads_no_topic_and_no_token(driver: Listener, ta
         until(lambda: reporter.asked_to_end)
     wire.close()
     assert len(wire.seen) > 1000, "it all went through here"
-    for shown in (b"orders", b"a-secret-name", b"position", token(driver), report.END):
+    for shown in (b"orders", b"a-secret-name", b"position", token(driver), b"number"):
         assert shown not in wire.seen, shown
 
 
@@ -231,7 +231,7 @@ def test_task_tells_nothing_to_somebody_in_the_drivers_place(driver: Listener, c
     with caplog.at_level(logging.INFO), Reporter(f"{host} {port} {token_} {certificate}", copies()):
         until(lambda: caplog.text.count("CERTIFICATE_VERIFY_FAILED") > 1)
     other.close()
-    assert told(table) == {} and not other._peers
+    assert told(table) == {} and not other._tasks
 
 
 def test_certificate_is_valid_whatever_the_executors_clock_says() -> None:
