@@ -1,4 +1,4 @@
-"""Verification on Spark: the input rows are lists of partition pairs, the output rows are verdicts as JSON.
+"""Verification on Spark: each task has a list of partition pairs, and returns their verdicts as JSON.
 
 Records are read and compared inside the tasks and never pass through Spark. A task loads the clusters' settings by
 reference, where it runs, unless the driver hands them over.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_mirror.config import Handover, load
 from airflow_mirror.sync.maps import MapSource
@@ -17,14 +17,11 @@ from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.result import PartitionComparison, PartitionPair, check_level
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
-
-RESULT_SCHEMA = "verdict string"
+    from pyspark import SparkContext
 
 
 def run_verify(
-    spark: SparkSession,
+    context: SparkContext,
     dealt: Sequence[Sequence[PartitionPair]],
     source: str,
     target: str,
@@ -50,19 +47,15 @@ def run_verify(
         return []
     handed = handover or Handover()
 
-    def compare(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow
-
+    def compare(numbers: Iterator[int]) -> Iterator[str]:
         handed.accept()
-        for batch in batches:
-            for task in batch.column(0).to_pylist():
-                pairs = [PartitionPair(**values) for values in lists[task]]
-                sides = load(source, "source"), load(target, "target")
-                verdicts = compare_partitions(pairs, *sides, level, maps=maps, isolation=isolation)
-                yield pyarrow.RecordBatch.from_pydict({"verdict": [json.dumps(v.to_dict()) for v in verdicts]})
+        for number in numbers:
+            pairs = [PartitionPair(**values) for values in lists[number]]
+            sides = load(source, "source"), load(target, "target")
+            for verdict in compare_partitions(pairs, *sides, level, maps=maps, isolation=isolation):
+                yield json.dumps(verdict.to_dict())
 
-    # One id per Spark partition, so that each list becomes its own task.
-    tasks: Any = spark.range(0, len(lists), 1, len(lists))
-    rows = tasks.mapInArrow(compare, RESULT_SCHEMA).collect()
-    verdicts = [PartitionComparison.from_dict(json.loads(row.verdict)) for row in rows]
+    # A partition of Spark's for each list, so that it becomes a task of its own.
+    tasks = context.parallelize(range(len(lists)), len(lists))
+    verdicts = [PartitionComparison.from_dict(json.loads(line)) for line in tasks.mapPartitions(compare).collect()]
     return sorted(verdicts, key=lambda v: (v.source_topic, v.partition))

@@ -15,7 +15,7 @@ from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.task import CopyWork, turn_of
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import TryAgain
-from airflow_mirror.jobs.driver.session import spark_session
+from airflow_mirror.jobs.driver.session import spark_context
 from airflow_mirror.jobs.driver.spark_crew import SparkCrew, _has_lost
 from airflow_mirror.jobs.runner.java import java_home_for_spark
 
@@ -46,15 +46,16 @@ def test_a_task_that_is_run_again_knows_it_and_the_driver_sees_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Each first attempt fails by a mistake, as with an executor that lacks a package."""
-    from pyspark.sql import SparkSession
+    from pyspark import SparkConf, SparkContext
 
     monkeypatch.setenv("JAVA_HOME", str(java_home_for_spark()))
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--driver-memory 512m pyspark-shell")
     work = CopyWork(source=None, target=None, options=CopyOptions(mirror="lost"), lease=LEASE)  # type: ignore[arg-type]
-    SparkSession.builder.master("local[2,2]").getOrCreate()  # not by the arguments: another test may have begun the JVM
-    with spark_session("lost tasks") as spark:
-        crew, context = SparkCrew(spark, tmp_path, "executor"), spark.sparkContext
+    # Not by the arguments: another test may have begun the JVM.
+    SparkContext.getOrCreate(SparkConf().setMaster("local[2,2]").setAppName("lost tasks"))
+    with spark_context("lost tasks") as context:
+        crew = SparkCrew(context, tmp_path, "executor")
         results = crew.copy([[one] for one in RANGES], work)
         assert [(r.partition, r.unheard) for r in results] == [(0, True), (1, True)]
         assert all("Spark runs its task again (attempt 1)" in str(r.error) for r in results)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.jobs.driver.session import spark_session
+from airflow_mirror.jobs.driver.session import spark_context
 from airflow_mirror.jobs.runner.java import java_home_for_spark
 from airflow_mirror.verify.result import PartitionPair, differences
 from airflow_mirror.verify.spark import run_verify
@@ -33,11 +33,11 @@ def test_tasks_return_every_verdict_and_the_damage(
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master local[2] --driver-memory 512m pyspark-shell")
     pairs = [PartitionPair(source_topic=topic_name, target_topic=topic_name, partition=p) for p in range(4)]
-    with spark_session("verify test") as spark:
+    with spark_context("verify test") as context:
         references = str(source_file), str(target_file)
         with pytest.raises(InvalidField, match="level"):
-            run_verify(spark, [pairs], *references, level="thorough")
-        verdicts = run_verify(spark, [[pairs[3], pairs[0]], [], [pairs[1], pairs[2]]], *references, level="records")
+            run_verify(context, [pairs], *references, level="thorough")
+        verdicts = run_verify(context, [[pairs[3], pairs[0]], [], [pairs[1], pairs[2]]], *references, level="records")
     assert [(v.partition, v.equal, v.records) for v in verdicts] == [
         (0, True, 50), (1, True, 0), (2, False, 9), (3, True, 5),
     ]  # fmt: skip

@@ -78,11 +78,11 @@ class WarmJobs:
 
 def serve() -> None:
     """Run jobs until stdin ends."""
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
-    session = SparkSession.builder.getOrCreate()  # now: its JVM must not write into the log of the first job
-    stop, SparkSession.stop = SparkSession.stop, lambda _: None  # type: ignore[method-assign]
+    context = SparkContext.getOrCreate()  # now: its JVM must not write into the log of the first job
+    stop, SparkContext.stop = SparkContext.stop, lambda _: None  # type: ignore[method-assign]
     try:
         for line in sys.stdin:
             job, arguments, log = json.loads(line)
@@ -91,7 +91,7 @@ def serve() -> None:
                 os.dup2(out.fileno(), 2)
             print(_run(job, arguments), file=answers)
     finally:
-        stop(session)
+        stop(context)
 
 
 def _run(job: str, arguments: Sequence[str]) -> int:

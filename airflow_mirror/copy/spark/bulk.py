@@ -1,4 +1,4 @@
-"""The bulk copy on Spark: the input rows are lists of ranges, the output rows are lists of results.
+"""The bulk copy on Spark: each task has a list of ranges, and returns their results.
 
 Spark schedules, retries and scales out. The payload moves through the sockets of Spark's Python tasks and never enters
 the JVM. One task owns whole partitions: a partition is never split, because its order must be kept.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_mirror.config import Handover
 from airflow_mirror.copy.ranges import CopyRange
@@ -17,14 +17,11 @@ from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.task import CopyWork
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
-
-RESULT_SCHEMA = "result string"
+    from pyspark import SparkContext
 
 
 def run_bulk(
-    spark: SparkSession, dealt: Sequence[Sequence[CopyRange]], work: CopyWork, handover: Handover | None = None
+    context: SparkContext, dealt: Sequence[Sequence[CopyRange]], work: CopyWork, handover: Handover | None = None
 ) -> list[PartitionResult]:
     """Run one Spark task for each list of ranges, in their order, and return every partition's result.
 
@@ -37,20 +34,16 @@ def run_bulk(
     # Keep it small: Spark writes a function's pickle above 1 MB to a file, and settings must not be in a file.
     lists = [zlib.compress(json.dumps([r.to_dict() for r in ranges]).encode()) for ranges in dealt]
 
-    def copy(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow
-
+    def copy(numbers: Iterator[int]) -> Iterator[str]:
         from airflow_mirror.copy.spark.attempt import carry_out
 
         handed.accept()
-        for batch in batches:
-            for task in batch.column(0).to_pylist():
-                ranges = [CopyRange(**values) for values in json.loads(zlib.decompress(lists[task]))]
-                yield pyarrow.RecordBatch.from_pydict({"result": carry_out(work, ranges)})
+        for number in numbers:
+            ranges = [CopyRange(**values) for values in json.loads(zlib.decompress(lists[number]))]
+            yield from carry_out(work, ranges)
 
-    # One id per Spark partition, so that each list becomes its own task.
-    tasks: Any = spark.range(0, len(lists), 1, len(lists))
+    # A partition of Spark's for each list, so that it becomes a task of its own.
+    tasks = context.parallelize(range(len(lists)), len(lists))
     # A driver that dies here loses all results and nothing of the copy: where each partition stands is in the target's
     # log. Its tasks end with Spark's, or when the next job takes the lease.
-    rows = tasks.mapInArrow(copy, RESULT_SCHEMA).collect()
-    return [PartitionResult(**json.loads(row.result)) for row in rows]
+    return [PartitionResult(**json.loads(result)) for result in tasks.mapPartitions(copy).collect()]

@@ -20,10 +20,10 @@ from airflow_mirror.config import Handover
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.spark.attempt import carry_out
-from airflow_mirror.copy.spark.bulk import RESULT_SCHEMA
 from airflow_mirror.copy.task import work_from_json
 
 SOURCE_NAME = "kafka_mirror_tail"
+_RESULT_SCHEMA = "result string"
 
 
 @dataclass
@@ -103,7 +103,7 @@ class TailSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> str:
         """One JSON string per partition."""
-        return RESULT_SCHEMA
+        return _RESULT_SCHEMA
 
     def streamReader(self, schema: Any) -> TailReader:
         """Return the reader of a stream."""

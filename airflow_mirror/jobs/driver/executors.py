@@ -22,7 +22,7 @@ from airflow_mirror.errors import InputError, TryAgain
 from airflow_mirror.jobs.runner.spec import is_local
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 log = logging.getLogger(__name__)
 
@@ -59,25 +59,25 @@ def modules_wanted() -> dict[str, str]:
     return {**PACKAGES, **{module: package for module, package in _OF_LOGINS.items() if module in sys.modules}}
 
 
-def slots(spark: SparkSession) -> int:
+def slots(context: SparkContext) -> int:
     """Return how many tasks run at the same time on the current executors."""
-    context = spark.sparkContext
     if is_local(context.master):
         return int(context.defaultParallelism)
-    scala: Any = context._jsc.sc()
+    jvm: Any = context._jsc
+    scala = jvm.sc()
     # defaultParallelism is a setting, and never below 2; this is the scheduler's own count.
     running = int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
     return running or int(context.defaultParallelism)
 
 
-def handover_for(spark: SparkSession, settings_from: str, *references: str) -> Handover:
+def handover_for(context: SparkContext, settings_from: str, *references: str) -> Handover:
     """Return the clusters' settings for tasks; empty if tasks can read the references themselves.
 
     :param settings_from: ``driver``, or ``executor`` if each executor reads the references itself.
     """
-    if is_local(spark.sparkContext.master) or settings_from == "executor":
+    if is_local(context.master) or settings_from == "executor":
         return Handover()
-    encrypted = spark.sparkContext.getConf().get("spark.network.crypto.enabled", "false") == "true"
+    encrypted = context.getConf().get("spark.network.crypto.enabled", "false") == "true"
     handed = Handover.of(*references)
     if not encrypted and handed.secrets():
         log.warning(
@@ -88,7 +88,7 @@ def handover_for(spark: SparkSession, settings_from: str, *references: str) -> H
     return handed
 
 
-def check_executors(spark: SparkSession, stopping: threading.Event | None = None) -> list[Found]:
+def check_executors(context: SparkContext, stopping: threading.Event | None = None) -> list[Found]:
     """Check every executor for what tasks need; skipped on a local master, where the driver's own imports prove it.
 
     Executors that join later are not checked; if they lack something, the task and, after its retries, the job fails.
@@ -97,7 +97,6 @@ def check_executors(spark: SparkSession, stopping: threading.Event | None = None
     :raises InputError: names host, package and remedy.
     :raises TryAgain: the cluster gives none.
     """
-    context = spark.sparkContext
     if is_local(context.master):
         return []
     if not _await_first(context, stopping):
@@ -141,7 +140,6 @@ def _registered(context: Any) -> int:
 
 def _ask(context: Any, pause_s: float) -> list[Found]:
     tasks = max(context.defaultParallelism, _registered(context), 1)
-    # Not mapInArrow: on an executor without pyarrow it fails in pyspark's own code, without naming the host.
     try:
         answers: list[Found] = context.parallelize(range(tasks), tasks).mapPartitions(_probe(pause_s)).collect()
     except Exception as e:  # from py4j and pyspark: no Python on the executor, another Python, a worker that dies

@@ -18,7 +18,7 @@ from airflow_mirror.copy.spark.bulk import run_bulk
 from airflow_mirror.copy.task import CopyWork, work_to_json
 from airflow_mirror.jobs.driver import executors
 from airflow_mirror.jobs.driver.executors import handover_for
-from airflow_mirror.jobs.driver.session import spark_session
+from airflow_mirror.jobs.driver.session import spark_context
 from airflow_mirror.jobs.driver.turns import Tail
 from airflow_mirror.jobs.progress.listener import Hosts, hosts_of
 from airflow_mirror.jobs.runner.directory import write_json
@@ -81,13 +81,13 @@ class SparkStream:
 
 
 class SparkCrew:
-    """The tasks of one session; see :class:`.crew.Crew`.
+    """The tasks of one application; see :class:`.crew.Crew`.
 
     :param scratch: a directory of this job. :param settings_from: as for :func:`.executors.handover_for`.
     """
 
-    def __init__(self, spark: Any, scratch: Path, settings_from: str) -> None:
-        self._spark, self._scratch, self._settings_from = spark, scratch, settings_from
+    def __init__(self, context: Any, scratch: Path, settings_from: str) -> None:
+        self._context, self._scratch, self._settings_from = context, scratch, settings_from
         self._numbers = count(1)
         self._handed: Handover | None = None
         self._group = ""  # of the copy that runs
@@ -95,36 +95,39 @@ class SparkCrew:
     @property
     def hosts(self) -> Hosts | None:
         """See :func:`.hosts_of`."""
-        return hosts_of(self._spark)
+        return hosts_of(self._context)
 
     def slots(self) -> int:
         """See :func:`.executors.slots`."""
-        return executors.slots(self._spark)
+        return executors.slots(self._context)
 
     def copy(self, dealt: Sequence[Sequence[CopyRange]], work: CopyWork) -> list[PartitionResult]:
         """Copy in one Spark job."""
         if self._handed is None:  # once, for what it may have to say
-            self._handed = handover_for(self._spark, self._settings_from, work.source, work.target)
+            self._handed = handover_for(self._context, self._settings_from, work.source, work.target)
         group = f"{work.lease.transactional_id} {work.lease.mark_ms}"
-        self._spark.sparkContext.setJobGroup(group, "copy")
+        self._context.setJobGroup(group, "copy")
         self._group = group
         try:
-            return run_bulk(self._spark, dealt, work, self._handed)
+            return run_bulk(self._context, dealt, work, self._handed)
         finally:
             self._group = ""
 
     def has_lost(self) -> bool:
         """See :meth:`.crew.Crew.has_lost`."""
-        return bool(group := self._group) and _has_lost(self._spark.sparkContext, group)
+        return bool(group := self._group) and _has_lost(self._context, group)
 
     def follow(self, tail: Tail, work: CopyWork, turn_s: float) -> SparkStream:
         """Start a streaming query whose micro-batches are the turns."""
+        from pyspark.sql import SparkSession
+
         from airflow_mirror.copy.spark.tail import SOURCE_NAME, TailSource
 
-        self._spark.dataSource.register(TailSource)
+        spark: Any = SparkSession.builder.getOrCreate()  # of the present context
+        spark.dataSource.register(TailSource)
         turn_file = self._scratch / "turn.json"
         tail.tell_turns(lambda turn: write_json(turn_file, turn))
-        cluster = not is_local(self._spark.sparkContext.master)
+        cluster = not is_local(self._context.master)
         reader = {
             "turn_file": str(turn_file),
             "turn_s": str(turn_s),
@@ -137,14 +140,14 @@ class SparkCrew:
             tail.take([PartitionResult(**json.loads(row.result)) for row in frame.collect()])
 
         query = (
-            self._spark.readStream.format(SOURCE_NAME).options(**reader).load().writeStream.foreachBatch(take)
+            spark.readStream.format(SOURCE_NAME).options(**reader).load().writeStream.foreachBatch(take)
             .trigger(processingTime="1 second")  # between turns in which there is nothing to do; others take longer
             # Turns are counted from 0 again. A path without a scheme might lie in the cluster's file system.
             .option("checkpointLocation", (self._scratch / f"checkpoint-{next(self._numbers)}").as_uri())
             .queryName(f"mirror_{tail.job.mirror.name}".replace("-", "_"))
             .start()
         )  # fmt: skip
-        return SparkStream(query, tail, self._spark.sparkContext)
+        return SparkStream(query, tail, self._context)
 
     def may_start_again(self, error: Exception) -> bool:
         """Whether a Python worker took more than the 10 s that Spark gives it."""
@@ -153,13 +156,13 @@ class SparkCrew:
 
 @contextmanager
 def spark_crew(name: str, settings_from: str, stopping: threading.Event | None = None) -> Iterator[SparkCrew]:
-    """Yield the tasks of a session of this name; errors as of :func:`.spark_session`."""
-    with spark_session(name, stopping) as spark, crew_of(spark, settings_from) as crew:
+    """Yield the tasks of an application of this name; errors as of :func:`.spark_context`."""
+    with spark_context(name, stopping) as context, crew_of(context, settings_from) as crew:
         yield crew
 
 
 @contextmanager
-def crew_of(spark: Any, settings_from: str) -> Iterator[SparkCrew]:
-    """Yield tasks of a session that others use as well."""
+def crew_of(context: Any, settings_from: str) -> Iterator[SparkCrew]:
+    """Yield tasks of a context that others use as well."""
     with tempfile.TemporaryDirectory(prefix="airflow-mirror-spark-") as scratch:
-        yield SparkCrew(spark, Path(scratch), settings_from)
+        yield SparkCrew(context, Path(scratch), settings_from)

@@ -17,7 +17,7 @@ from airflow_mirror.jobs.driver import older, together
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.following import follow
 from airflow_mirror.jobs.driver.publication import open_publication
-from airflow_mirror.jobs.driver.session import spark_session
+from airflow_mirror.jobs.driver.session import spark_context
 from airflow_mirror.jobs.driver.spark_crew import crew_of, spark_crew
 from airflow_mirror.jobs.driver.together import FollowOne
 from airflow_mirror.jobs.request import TailRequest
@@ -51,12 +51,12 @@ def work(request: TailRequest, status: StatusFile) -> Outcome:
 @contextmanager
 def _of_several(stopping: threading.Event) -> Iterator[FollowOne]:
     """Yield what follows one of several sources, all of them in one application of Spark."""
-    with spark_session("airflow-mirror tail", stopping) as spark:
+    with spark_context("airflow-mirror tail", stopping) as context:
 
         def one(request: TailRequest) -> Outcome:
             status = StatusFile(None)
             with closing(open_publication(request, status)) as publication:
-                muster = lambda _: crew_of(spark, request.settings_from)  # noqa: E731
+                muster = lambda _: crew_of(context, request.settings_from)  # noqa: E731
                 return follow(request, status, publication, muster, stopping=stopping)
 
         yield one

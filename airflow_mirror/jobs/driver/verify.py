@@ -25,7 +25,7 @@ from airflow_mirror.jobs.driver.by_hand import plan_to_verify
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.executors import handover_for
 from airflow_mirror.jobs.driver.prepare import CopyJob, frozen_starts, prepare, resolve_window, window_book
-from airflow_mirror.jobs.driver.session import spark_session
+from airflow_mirror.jobs.driver.session import spark_context
 from airflow_mirror.jobs.driver.stable import say
 from airflow_mirror.jobs.request import VerifyRequest
 from airflow_mirror.jobs.runner.status import StatusFile
@@ -76,17 +76,17 @@ def work(request: VerifyRequest, status: StatusFile) -> Outcome:
 @contextmanager
 def _on_spark(request: VerifyRequest, status: StatusFile) -> Iterator[Comparing]:
     status.update("starting Spark")
-    with spark_session(f"airflow-mirror verify {request.mirror.name}") as spark:
+    with spark_context(f"airflow-mirror verify {request.mirror.name}") as context:
         status.update("comparing")
-        handed = handover_for(spark, request.settings_from, request.source, request.target)
+        handed = handover_for(context, request.settings_from, request.source, request.target)
 
         def compare(
             dealt: Sequence[Sequence[PartitionPair]], maps: MapSource | None, isolation: str
         ) -> list[PartitionComparison]:
             sides = request.source, request.target
-            return run_verify(spark, dealt, *sides, request.level, handed, maps, isolation)
+            return run_verify(context, dealt, *sides, request.level, handed, maps, isolation)
 
-        yield Comparing(request.tasks or spark.sparkContext.defaultParallelism, compare)
+        yield Comparing(request.tasks or context.defaultParallelism, compare)
 
 
 def verify(

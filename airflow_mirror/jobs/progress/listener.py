@@ -33,7 +33,7 @@ from airflow_mirror.jobs.progress.table import PATIENCE_S, Table
 
 log = logging.getLogger(__name__)
 
-SWITCH = "spark.airflow_mirror.progress"  # of a Spark session; false: the driver listens for no reports
+SWITCH = "spark.airflow_mirror.progress"  # a Spark setting; false: the driver listens for no reports
 MAX_LINE = 1 << 20  # bytes; 200 rows with the longest topic names and error texts are about half of that
 
 
@@ -66,12 +66,11 @@ class Hosts(NamedTuple):
 LOOPBACK = Hosts("127.0.0.1", "127.0.0.1")
 
 
-def hosts_of(spark: Any) -> Hosts | None:
-    """Return the address of this session's driver: the one that Spark uses, or loopback for a local master.
+def hosts_of(context: Any) -> Hosts | None:
+    """Return the address of this context's driver: the one that Spark uses, or loopback for a local master.
 
-    None: by a setting of the session it must not listen.
+    None: by a Spark setting it must not listen.
     """
-    context = spark.sparkContext
     conf = context.getConf()
     if conf.get(SWITCH, "true").strip().lower() == "false":
         return None

@@ -151,7 +151,7 @@ def test_a_stop_ends_the_wait_for_a_cluster_without_room() -> None:
     context = SimpleNamespace(master="spark://h:7077", _jsc=jvm)
     stopping = threading.Event()
     threading.Timer(0.2, stopping.set).start()
-    assert executors.check_executors(SimpleNamespace(sparkContext=context), stopping) == []  # type: ignore[arg-type]
+    assert executors.check_executors(context, stopping) == []  # type: ignore[arg-type]
 
 
 def test_zip_holds_the_package_and_is_reproducible(tmp_path: Path) -> None:

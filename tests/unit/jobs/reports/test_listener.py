@@ -278,7 +278,7 @@ def test_a_setting_keeps_the_driver_from_listening() -> None:
 
 def session(master: str, **conf: str) -> Any:
     settings = {"spark.driver.host": "driver.example", "spark.driver.bindAddress": "10.1.2.3", **conf}
-    return Namespace(sparkContext=Namespace(master=master, getConf=lambda: settings))
+    return Namespace(master=master, getConf=lambda: settings)
 
 
 def test_a_driver_ends_the_tasks_that_run_and_no_others(table: Table, driver: Listener) -> None:
