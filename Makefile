@@ -62,7 +62,7 @@ $(SERDES): $(STAMP) tests/serializers.txt
 demo: setup ## migrate a real cluster and show that nothing was lost (UI=1 leaves Airflow up)
 	$(BIN)/python -m demo $(if $(UI),--ui)
 
-bench: setup ## compare with MirrorMaker 2 side by side, half an hour (BENCH=--help lists options)
+bench: setup ## compare with MirrorMaker 2 side by side, two hours (BENCH=--quick: below five minutes; --help lists options)
 	$(BIN)/python -m benchmarks $(BENCH)
 
 bench-ledger: setup ## what a ledger costs a day, and how long a year of it takes to read; ten minutes, starts a broker

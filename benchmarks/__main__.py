@@ -17,20 +17,27 @@ from pathlib import Path
 from typing import NoReturn
 
 from airflow_mirror.errors import MirrorError
-from benchmarks import document, plot, table, targets
+from benchmarks import document, plot, table, targets, tuning
 from benchmarks.bench import ON_REQUEST, SYSTEMS, Bench, Wanted
-from benchmarks.cases import CASES, LATENCY, LATENCY_TITLE
+from benchmarks.cases import CASES, TAILS
 from benchmarks.results import LATEST, PARTIAL, Results
+from benchmarks.systems import CANDIDATES
+from benchmarks.tuning import Tunings
 
-ALL = (*(case.name for case in CASES), LATENCY)
+ALL = (*(case.name for case in CASES), *(tail.name for tail in TAILS))
 TINY = 0.01
+_QUICK = ("big", "small-batches", "latency")
+_QUICK_SCALE, _QUICK_S = 0.1, 10.0
+_TUNING_S = 20.0
 _EPILOG = f"""
 examples:
-  python -m benchmarks                            everything, half an hour; stores {LATEST.name}, docs and plot
+  python -m benchmarks                            everything, two hours; stores {LATEST.name}, docs and plot
   python -m benchmarks --cases big,latency        two cases; stores {PARTIAL.name}, which is not committed
   python -m benchmarks --systems ours,limit --rounds 1 --cases small-batches
   python -m benchmarks --systems ours,ours-plain  the bulk copy on Spark, and in plain processes
+  python -m benchmarks --quick                    a look, below five minutes; no target is judged
   python -m benchmarks --scale tiny --rounds 1    does it work? (its figures mean nothing, no target is judged)
+  python -m benchmarks --tune                     find MirrorMaker 2's tunings, 40 minutes; stores {tuning.FILE.name}
   python -m benchmarks --judge                    which targets do the stored results reach?
 
 Leave the machine alone while it runs: both systems and all brokers share its cores. Progress goes to stderr, tables to
@@ -43,8 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run what the arguments ask for; return the exit status."""
     args = _arguments(argv)
     if args.list:
-        for name, title in [*((case.name, case.title) for case in CASES), (LATENCY, LATENCY_TITLE)]:
-            print(f"{name:18}{title}")
+        for name, title in [*((case.name, case.title) for case in CASES), *((tail.name, tail.title) for tail in TAILS)]:
+            print(f"{name:19}{title}")
         return 0
     if args.doc:
         document.write()
@@ -70,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _bench(args: argparse.Namespace, work: Path) -> int:
-    wanted = Wanted(args.cases, args.systems, args.rounds, args.scale)
+    wanted = _wanted(args)
     bench = Bench(wanted, work)
     try:
         results = bench.run()
@@ -79,9 +86,23 @@ def _bench(args: argparse.Namespace, work: Path) -> int:
             print(f"\n{table.as_text(bench.results)}", flush=True)
         raise
     print(table.as_text(results))
-    complete = set(args.cases) == set(ALL) and set(args.systems) == set(SYSTEMS) and args.scale == 1
+    if args.tune:
+        Tunings.load().with_those_of(results).store(args.out or tuning.FILE)
+        return 1 if results.failures else 0
+    complete = set(args.cases) == set(ALL) and set(args.systems) == set(SYSTEMS) and args.scale == 1 and not args.quick
     _store(results, args.out or (LATEST if complete and not results.failures else PARTIAL))
     return _judge(results, complete)
+
+
+def _wanted(args: argparse.Namespace) -> Wanted:
+    everything = args.cases == list(ALL)
+    if args.quick:
+        scale = min(args.scale, _QUICK_SCALE)
+        return Wanted(_QUICK if everything else args.cases, args.systems, 1, scale, 0.0, _QUICK_S)
+    if args.tune:
+        cases = tuning.CLASSES if everything else args.cases
+        return Wanted(cases, CANDIDATES, 1, args.scale, length_s=_TUNING_S)
+    return Wanted(args.cases, args.systems, args.rounds, args.scale)
 
 
 def _judge(results: Results, complete: bool) -> int:
@@ -98,7 +119,7 @@ def _judge(results: Results, complete: bool) -> int:
 def _judge_stored() -> int:
     results = document.stored()
     if results is None:
-        print(f"benchmarks: {LATEST} does not exist; `make bench` makes it", file=sys.stderr)
+        print(f"benchmarks: {LATEST} holds no results of this version; `make bench` makes them", file=sys.stderr)
         return 1
     print(f"{LATEST}, of {results.made}", file=sys.stderr)
     return _judge(results, complete=True)
@@ -138,6 +159,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--scale", type=_scale, default=1.0, metavar="X", help=f"times as many records (default: 1); tiny: {TINY}"
     )
+    parser.add_argument("--quick", action="store_true", help="a few cases, few records, one round, nobody is warm")
+    parser.add_argument("--tune", action="store_true", help="find and store the best of MirrorMaker 2's tunings")
     parser.add_argument("--out", type=Path, metavar="FILE", help="where to store the results")
     parser.add_argument("--keep", action="store_true", help="do not delete logs and settings of the runs")
     parser.add_argument("--doc", action="store_true", help="run nothing; make docs and plot from the stored results")

@@ -10,60 +10,67 @@ from pathlib import Path
 
 from airflow_mirror.errors import MirrorError
 from benchmarks import results as values
-from benchmarks.cases import CASES, LATENCY, Case
+from benchmarks.cases import CASES, TAILS, Case, Tail
 from benchmarks.filling import fill
-from benchmarks.latency import CASE, SOURCE_ALONE, Latency, measure_latency
+from benchmarks.latency import SOURCE_ALONE, Latency, Times, measure_latency
 from benchmarks.measure import Run, measure
+from benchmarks.mirrormaker import BULK, TAIL
 from benchmarks.progress import Progress
 from benchmarks.results import CaseResult, Results
-from benchmarks.systems import LIMIT, LIMITS, MM2_DEFAULT, MM2_TUNED, OURS, PLAIN, READING_LIMIT, TITLES, Task
+from benchmarks.systems import CANDIDATES, LIMIT, LIMITS, MM2, OURS, PLAIN, READING_LIMIT, TITLES, Task, is_mirrormaker
+from benchmarks.tuning import Tunings
+from benchmarks.window import WHOLE, Window
 from benchmarks.worlds import World, world
 
-SYSTEMS = (MM2_DEFAULT, MM2_TUNED, OURS, LIMIT, READING_LIMIT)
-ON_REQUEST = (PLAIN,)  # the results in the docs don't wait for it
+SYSTEMS = (MM2, OURS, LIMIT, READING_LIMIT)
+ON_REQUEST = (PLAIN, *CANDIDATES)  # the results in the docs don't wait for them
 _WORLDS = {"plain": "two clusters", "tls": "two clusters with TLS", "three": "a target of three nodes"}
+_LIMIT_S = 20.0  # a limit has one pace from the start
+_FREE_MB = 14_000  # the largest case, with what MirrorMaker 2 does not compress
 
 
 @dataclass(frozen=True)
 class Wanted:
     """What to run.
 
-    :param cases: names, ``latency`` among them.
-    :param rounds: of every case. MirrorMaker 2 with defaults runs in the first only.
-    :param scale: of the number of records and of the latency's length.
-    :param box_s: MirrorMaker 2 copies for so many seconds at most.
-    :param latency_s: seconds of measuring in each round, without a change of the tail's leases (every ten minutes).
+    :param cases: names, those of tails among them.
+    :param rounds: of every case.
+    :param scale: of the number of records.
+    :param warm_s: so many seconds of a run of MirrorMaker 2 don't count, and of everybody's tail.
+    :param length_s: then so many are measured.
     """
 
     cases: Sequence[str]
     systems: Sequence[str] = SYSTEMS
     rounds: int = 3
     scale: float = 1.0
-    box_s: float = 90.0  # 15 s were its warm-up: 131,000 records a second at 100 B, 328,000 in a run to the end
-    latency_s: float = 30.0
+    warm_s: float = 30.0
+    length_s: float = 60.0
 
     def turns(self, case: Case) -> list[tuple[int, str]]:
         """Return (round, system) of a case, in order."""
-        found = []
-        for number in range(1, self.rounds + 1):
-            first = [s for s in (*SYSTEMS, *ON_REQUEST) if s in self.systems and (s != MM2_DEFAULT or number == 1)]
-            found += [(number, s) for s in first if s not in LIMITS or case.passes]
-        return found
+        candidates = [f"{MM2}-{name}" for name in BULK]
+        several = [s for s in (MM2, *candidates, OURS, PLAIN, *(LIMITS if case.passes else ())) if s in self.systems]
+        return [(number, system) for number in range(1, self.rounds + 1) for system in several]
 
-    def latency_turns(self) -> list[tuple[int, str]]:
-        """Return (round, system) of the latency, in order."""
-        found = []
-        for number in range(1, self.rounds + 1):
-            again = [s for s in (MM2_DEFAULT, MM2_TUNED, OURS) if s in self.systems and (s != MM2_DEFAULT or number == 1)]
-            found += [(number, s) for s in (SOURCE_ALONE, *again)]
-        return found
+    def tail_turns(self) -> list[tuple[int, str]]:
+        """Return (round, system) of a tail, in order."""
+        several = [s for s in (MM2, *(f"{MM2}-{name}" for name in TAIL), OURS) if s in self.systems]
+        return [(number, system) for number in range(1, self.rounds + 1) for system in (SOURCE_ALONE, *several)]
+
+    def window(self, system: str) -> Window:
+        """Return which part of a bulk copy counts."""
+        if is_mirrormaker(system):
+            return Window(self.warm_s, self.length_s)
+        return Window(0.0, _LIMIT_S) if system in LIMITS else WHOLE
 
     def steps(self) -> int:
         """Return how many steps there will be: a start a world, a filling a case, and the runs."""
         chosen = [case for case in CASES if case.name in self.cases]
-        worlds = {case.world for case in chosen} | ({"plain"} if LATENCY in self.cases else set())
+        tails = [tail for tail in TAILS if tail.name in self.cases]
+        worlds = {case.world for case in chosen} | ({"plain"} if tails else set())
         runs = sum(1 + len(self.turns(case)) for case in chosen)
-        return len(worlds) + runs + (len(self.latency_turns()) if LATENCY in self.cases else 0)
+        return len(worlds) + runs + len(tails) * len(self.tail_turns())
 
 
 class Bench:
@@ -76,8 +83,12 @@ class Bench:
         self._wanted, self._work = wanted, work
         self._progress = Progress(wanted.steps())
         self._numbers = itertools.count(1)
+        stored = Tunings.load()
+        self._tunings = {case.name: stored.best(case.tuned_as or case.name, False) for case in CASES}
+        self._tunings |= {tail.name: stored.best(tail.tuned_as or tail.name, True) for tail in TAILS}
         settings = {
-            "rounds": wanted.rounds, "scale": wanted.scale, "box_s": wanted.box_s, "latency_s": wanted.latency_s,
+            "rounds": wanted.rounds, "scale": wanted.scale, "warm_s": wanted.warm_s, "length_s": wanted.length_s,
+            "tunings": self._tunings,
         }  # fmt: skip
         self.results = Results(values.today(), values.machine(), values.software(), settings)
 
@@ -85,19 +96,19 @@ class Bench:
         """Run everything that is wanted."""
         for name in _WORLDS:
             cases = [case for case in CASES if case.name in self._wanted.cases and case.world == name]
-            follows = name == "plain" and LATENCY in self._wanted.cases
-            if cases or follows:
+            tails = [tail for tail in TAILS if tail.name in self._wanted.cases and name == "plain"]
+            if cases or tails:
                 with self._world(name) as clusters:
                     for case in cases:
                         self._case(case, clusters)
-                    if follows:
-                        self._latency(clusters)
+                    for tail in tails:
+                        self._tail(tail, clusters)
         return self.results
 
     @contextmanager
     def _world(self, name: str) -> Iterator[World]:
         self._progress.begin(_WORLDS[name])
-        with world(name, self._work, max(256, int(9000 * self._wanted.scale))) as clusters:
+        with world(name, self._work, max(256, int(_FREE_MB * self._wanted.scale))) as clusters:
             self._progress.end("ready")
             yield clusters
 
@@ -120,9 +131,9 @@ class Bench:
 
     def _one(self, case: Case, clusters: World, system: str, number: int, records: int) -> Run:
         self._progress.begin(f"{case.name}: round {number}, {TITLES[system]}")
-        task = self._task(case, clusters, system)
+        task, window = self._task(case, clusters, system), self._wanted.window(system)
         try:
-            run = measure(system, task, records, number, self._wanted.box_s, self._progress.note, self._progress.say)
+            run = measure(system, task, records, number, window, self._progress.note, self._progress.say)
         except MirrorError as e:  # of watching: the clusters are in a bad way
             run = Run(system, number, failed=str(e))
         finally:
@@ -130,27 +141,28 @@ class Bench:
         if run.failed:
             self._progress.end(f"FAILED: {run.failed}")
         else:
-            cut = f", cut after {run.seconds:.0f} s" if run.cut else ""
-            self._progress.end(f"{run.per_s:,.0f} records/s, {run.per_cpu_s:,.0f} per CPU second{cut}")
+            measured = f" in {run.seconds:.0f} s after {run.warm_s:.0f} s" if is_mirrormaker(system) else ""
+            self._progress.end(f"{run.per_s:,.0f} records/s, {run.per_cpu_s:,.0f} per CPU second{measured}")
         return run
 
-    def _latency(self, clusters: World) -> None:
-        warm_up_s, length_s = 10 * min(1.0, self._wanted.scale * 5), self._wanted.latency_s * self._wanted.scale
-        for number, system in self._wanted.latency_turns():
-            self._progress.begin(f"latency: round {number}, {TITLES.get(system, 'the source alone')}")
-            task = self._task(CASE, clusters, system)
-            length = length_s / 3 if system == SOURCE_ALONE else length_s
+    def _tail(self, tail: Tail, clusters: World) -> None:
+        wanted = self._wanted
+        for number, system in wanted.tail_turns():
+            self._progress.begin(f"{tail.name}: round {number}, {TITLES.get(system, 'the source alone')}")
+            task = self._task(tail.probes, clusters, system, tail)
+            share = min(1.0, wanted.scale * 5)
+            times = Times(wanted.warm_s * share, wanted.length_s * share)
+            if system == SOURCE_ALONE:  # no JVM to warm, no turn to change
+                times = Times(times.warm_s / 10, times.length_s / 6)
             try:
-                found = measure_latency(system, task, number, warm_up_s, length, self._progress.note, self._progress.say)
+                found = measure_latency(system, task, number, times, self._progress.note, self._progress.say)
             except MirrorError as e:
-                found = Latency(system, number, failed=str(e))
+                found = Latency(tail.name, system, number, failed=str(e))
             finally:
                 self._clear(clusters)
             self.results.latencies.append(found)
-            self._progress.end(
-                f"FAILED: {found.failed}" if found.failed
-                else f"p50 {found.p50_ms:.1f}, p90 {found.p90_ms:.1f}, p99 {found.p99_ms:.1f} ms"
-            )  # fmt: skip
+            quantiles = f"{found.p50_ms:.1f}, {found.p90_ms:.1f}, {found.p99_ms:.1f}, {found.p999_ms:.1f}"
+            self._progress.end(f"FAILED: {found.failed}" if found.failed else f"p50, p90, p99, p99.9: {quantiles} ms")
 
     def _clear(self, clusters: World, keep: tuple[str, ...] = ()) -> None:
         """Delete what a run left. A topic that can't be deleted is in nobody's way: each run has names of its own."""
@@ -160,6 +172,7 @@ class Bench:
         except MirrorError as e:
             self._progress.say(f"not deleted: {e}")
 
-    def _task(self, case: Case, clusters: World, system: str) -> Task:
+    def _task(self, case: Case, clusters: World, system: str, tail: Tail | None = None) -> Task:
         alias = f"run{next(self._numbers)}"
-        return Task(case, clusters, self._wanted.scale, alias, self._work / f"{alias}-{system}")
+        tuning = system.removeprefix(f"{MM2}-") if system in CANDIDATES else self._tunings[case.name]
+        return Task(case, clusters, self._wanted.scale, alias, self._work / f"{alias}-{system}", tail, tuning)

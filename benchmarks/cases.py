@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+MERGE_BELOW = 16_384  # bytes; the Mirror's default
+_MANY = 100
 TOPIC_SETTINGS: Mapping[str, str] = {
     # Nothing may expire while it is copied, and no record's timestamp may be refused.
     "retention.ms": "-1",
@@ -25,6 +27,8 @@ class Case:
     :param compacted: the source's log cleaner removes records before anybody copies.
     :param offsets: our ``--offsets``; MirrorMaker 2 has one way only.
     :param ring_batches: so many different batches are made and written again and again; 0: every batch is different.
+    :param as_files: written as the broker's own files, because producing so many batches would take longer than all runs.
+    :param tuned_as: the class of MirrorMaker 2's tuning (:mod:`benchmarks.tuning`), the case's own name if empty.
     """
 
     name: str
@@ -40,6 +44,13 @@ class Case:
     offsets: str = "identical"
     ring_batches: int = 64
     settings: Mapping[str, str] = field(default_factory=dict)
+    as_files: bool = False
+    tuned_as: str = ""
+
+    @property
+    def merged(self) -> bool:
+        """Whether the engine merges batches of this size where they wait (``merge_below``)."""
+        return self.per_batch * self.record_bytes < MERGE_BELOW
 
     def batches(self, scale: float) -> int:
         """Return the number of batches of each partition."""
@@ -55,26 +66,80 @@ class Case:
         return f"bench-{self.name}"
 
 
-# Batches of close to a megabyte as they are stored: what a producer sends that was tuned for throughput.
+# As many records as MirrorMaker 2 needs for 30 s of warm-up and for some 30 s or more behind it, on two cores.
+# Batches of close to a megabyte as they are stored: what a producer sends that was tuned for throughput. One of 16 KB is
+# what a producer sends that was not: batch.size is 16,384 by default.
 CASES: tuple[Case, ...] = (
-    Case("big", "1 KB, lz4, batches of 1 MB", 2_800_000, 1024, 1600, "lz4"),
-    Case("small-records", "100 B, zstd, batches of 1 MB", 18_000_000, 100, 15_000, "zstd", ring_batches=16),
+    Case("big", "1 KB, lz4, batches of 1 MB", 8_000_000, 1024, 1600, "lz4"),
+    Case("small-records", "100 B, zstd, batches of 1 MB", 21_000_000, 100, 15_000, "zstd", ring_batches=16),
     Case(
-        "small-batches", "300 B, batches of 3 KB, 32 partitions", 1_600_000, 300, 10, "none", partitions=32,
+        "small-batches", "300 B, batches of 3 KB, 32 partitions", 10_000_000, 300, 10, "none", partitions=32,
         ring_batches=4000,
     ),
-    Case("single", "200 B, one record a batch", 300_000, 200, 1, "none", ring_batches=20_000),
     Case(
-        "compacted", "200 B, lz4, half of it removed by the log cleaner", 2_400_000, 200, 500, "lz4", passes=False,
-        compacted=True, offsets="mapped", ring_batches=0,
+        "medium-batches", "300 B, batches of 16 KB, 64 partitions", 12_000_000, 300, 52, "none", partitions=64,
+        ring_batches=1000, tuned_as="small-batches",
+    ),
+    Case("single", "200 B, one record a batch", 8_000_000, 200, 1, "none", ring_batches=20_000, as_files=True),
+    Case(
+        "compacted", "200 B, lz4, half of it removed by the log cleaner", 12_000_000, 200, 500, "lz4", passes=False,
+        compacted=True, offsets="mapped", ring_batches=0, tuned_as="log-append-time",
     ),
     Case(
-        "log-append-time", "200 B, lz4, LogAppendTime", 1_600_000, 200, 4000, "lz4", passes=False,
+        "log-append-time", "200 B, lz4, LogAppendTime", 6_000_000, 200, 4000, "lz4", passes=False,
         settings={"message.timestamp.type": "LogAppendTime"},
     ),
-    Case("tls", "1 KB, lz4, TLS on both sides", 1_000_000, 1024, 1600, "lz4", world="tls"),
-    Case("three-nodes", "1 KB, lz4, three nodes, RF 3, acks=all", 700_000, 1024, 1600, "lz4", world="three"),
+    Case("tls", "1 KB, lz4, TLS on both sides", 2_400_000, 1024, 1600, "lz4", world="tls", tuned_as="big"),
+    Case(
+        "three-nodes", "1 KB, lz4, three nodes, RF 3, acks=all", 3_500_000, 1024, 1600, "lz4", world="three",
+        tuned_as="big",
+    ),
 )  # fmt: skip
 
-LATENCY = "latency"
-LATENCY_TITLE = "tail: 200 records of 200 B a second, 8 partitions"
+
+@dataclass(frozen=True)
+class Tail:
+    """One topic that is followed, probe by probe, and what else the same mirror has to do.
+
+    :param partitions: of the topic with the probes; the first ``hot`` of them get some.
+    :param load_mb_s: MB a second that go into a second topic of the mirror meanwhile.
+    :param turn_s: seconds that a turn of our tail takes: less than is measured, so that each run has a change in it.
+    :param tuned_as: as of :class:`Case`.
+    """
+
+    name: str
+    title: str
+    partitions: int = 8
+    hot: int = 8
+    load_mb_s: float = 0.0
+    turn_s: float = 45.0
+    tuned_as: str = ""
+
+    @property
+    def probes(self) -> Case:
+        """The topic with the probes."""
+        # Files of an index are allocated in full: 2 x 10 MB a partition by default.
+        small = {"segment.index.bytes": str(256 << 10)} if self.partitions > _MANY else {}
+        return Case(self.name, self.title, 0, 200, 1, "none", self.partitions, settings=small)
+
+    @property
+    def load(self) -> Case:
+        """The topic with the load: batches as a producer with default settings fills them."""
+        return Case(f"{self.name}-load", "", 0, 1024, 15, "none")
+
+    @property
+    def pattern(self) -> str:
+        """A regex of both topics."""
+        return f"{self.probes.topic}(-load)?"
+
+
+TAILS: tuple[Tail, ...] = (
+    Tail("latency", "tail"),
+    Tail("latency-busy", "tail, beside 20 MB/s", load_mb_s=20.0),
+    Tail("latency-many", "tail, 1,000 partitions, 50 of them hot", 1000, 50, tuned_as="latency"),
+    # The load's eight partitions belong to the thousand, and to the fifty.
+    Tail(
+        "latency-many-busy", "tail, 1,000 partitions, 50 of them hot, beside 20 MB/s", 992, 42, 20.0,
+        tuned_as="latency-busy",
+    ),
+)  # fmt: skip

@@ -20,20 +20,23 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from benchmarks import results, table
-from benchmarks.cases import CASES, Case
+from benchmarks.cases import CASES, TAILS, Case, Tail
 from benchmarks.filling import fill
-from benchmarks.latency import CASE as LATENCY_CASE
-from benchmarks.latency import measure_latency
+from benchmarks.latency import Times, measure_latency
 from benchmarks.measure import measure
 from benchmarks.progress import Progress
 from benchmarks.results import CaseResult, Results
-from benchmarks.systems import MM2_DEFAULT, MM2_TUNED, OURS, Task
+from benchmarks.systems import MM2, OURS, Task
+from benchmarks.tuning import Tunings
+from benchmarks.window import WHOLE, Window
 from benchmarks.worlds import World, far_world
 
-SYSTEMS = (MM2_DEFAULT, MM2_TUNED, OURS)
+SYSTEMS = (MM2, OURS)
 PLACES = {"source": "near the target", "target": "near the source"}  # by what is far
 _CASE = next(case for case in CASES if case.name == "big")
+_TAIL = replace(TAILS[0], turn_s=600.0)
 _WARM_UP_S = 10.0
+_WINDOWS = {MM2: Window(_WARM_UP_S, 90.0), OURS: WHOLE}
 _MIN_FREE_MB = 2000
 
 
@@ -79,7 +82,7 @@ class _Place:
         say, note = self._progress.say, self._progress.note
         for number, system in turns:
             self._progress.begin(f"{self._name}: copy, round {number}, {system}")
-            run = measure(system, self._task(case, system), records, number, 90.0, note, say)
+            run = measure(system, self._task(case, system), records, number, _WINDOWS[system], note, say)
             self._clusters.target.clear()
             self._progress.end(run.failed or f"{run.per_s:,.0f} records/s")
             found.runs.append(run)
@@ -87,16 +90,18 @@ class _Place:
         latencies = []
         for number, system in turns:
             self._progress.begin(f"{self._name}: tail, round {number}, {system}")
-            one = measure_latency(system, self._task(LATENCY_CASE, system), number, _WARM_UP_S, args.latency_s, note, say)
+            times = Times(_WARM_UP_S, args.latency_s)
+            one = measure_latency(system, self._task(_TAIL.probes, system, _TAIL), number, times, note, say)
             self._clusters.target.clear()
             self._clusters.source.clear()
             self._progress.end(one.failed or f"p50 {one.p50_ms:.0f} ms, p99 {one.p99_ms:.0f} ms")
             latencies.append(one)
         return Results(results.today(), results.machine(), results.software(), {}, [found], latencies)
 
-    def _task(self, case: Case, system: str) -> Task:
+    def _task(self, case: Case, system: str, tail: Tail | None = None) -> Task:
         alias = f"run{next(self._numbers)}"
-        return Task(case, self._clusters, 1.0, alias, self._work / f"{alias}-{system}")
+        tuning = Tunings.load().best(case.name, tail is not None)
+        return Task(case, self._clusters, 1.0, alias, self._work / f"{alias}-{system}", tail, tuning)
 
 
 if __name__ == "__main__":

@@ -10,25 +10,22 @@ from benchmarks.results import LATEST, Results
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 _BLOCK = re.compile(r"(<!-- results: .*? -->\n).*?(<!-- end of results -->)", re.DOTALL)
-_NONE_YET = "No full run is stored. `make bench` makes one.\n"
 
 
 def stored() -> Results | None:
-    """Return the results that are committed, if any are."""
-    return Results.load(LATEST.read_text(encoding="utf-8")) if LATEST.exists() else None
+    """Return the results that are committed; None if there are none of this version."""
+    text = LATEST.read_text(encoding="utf-8") if LATEST.exists() else ""
+    return Results.load(text) if Results.is_readable(text) else None
 
 
-def block(results: Results | None) -> str:
+def block(results: Results) -> str:
     """Return the generated part of the page."""
-    if results is None:
-        return _NONE_YET
     m, s, settings = results.machine, results.software, results.settings
     about = (
         f"{results.made}. {m['cpu']}, {m['cores']} cores, {m['memory_gb']} GB, {m['system']} {m['kernel']}. "
         f"Kafka and MirrorMaker {s['mirrormaker']}, airflow_mirror {s['airflow_mirror']}, Spark {s['pyspark']}, "
         f"Python {s['python']}, Java {s['java']}. Medians of {settings['rounds']} rounds"
-        f"{'' if settings['scale'] == 1 else ' at scale ' + format(settings['scale'], 'g')}; "
-        "MirrorMaker 2 with defaults ran in the first one."
+        f"{'' if settings['scale'] == 1 else ' at scale ' + format(settings['scale'], 'g')}."
     )
     picture = "![Records a second and per CPU second; the tables below have the figures](images/benchmarks.svg)"
     failed = "".join(f"\n- failed: {failure}" for failure in results.failures)
@@ -37,7 +34,9 @@ def block(results: Results | None) -> str:
 
 
 def page_with(page: str, results: Results | None) -> str:
-    """Return the page with its block made anew."""
+    """Return the page with its block made anew; without results it keeps the ones that it has."""
+    if results is None:
+        return page
     made = block(results)
     return _BLOCK.sub(lambda found: f"{found[1]}\n{made}\n{found[2]}", page)
 

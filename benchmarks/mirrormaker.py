@@ -1,8 +1,8 @@
 """MirrorMaker 2, dedicated driver, from its Maven artifact: its settings and its command.
 
 What is not about speed is the same for both kinds: one flow, factors of replication that the clusters can have, and no
-heartbeats in the other direction. All else is MirrorMaker 2's own default, unless :func:`for_throughput` or
-:func:`for_latency` says otherwise.
+heartbeats in the other direction. All else is MirrorMaker 2's own default, and what a candidate of :data:`BULK` or
+:data:`TAIL` adds. ``python -m benchmarks --tune`` finds out which is the best for what (:mod:`benchmarks.tuning`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from airflow_mirror.jobs.runner.java import find_java
 from benchmarks.cases import Case
@@ -23,6 +24,50 @@ _JVM = (
     "-Xms256M", "-Xmx2G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
     "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
 )  # fmt: skip
+
+
+_LARGE = {
+    # Parallel tasks, large fetches, large batches that may wait.
+    "tasks.max": "{twice}",
+    "{SOURCE}.consumer.max.poll.records": "20000",
+    "{SOURCE}.consumer.fetch.min.bytes": "1048576",
+    "{SOURCE}.consumer.fetch.max.wait.ms": "100",
+    "{SOURCE}.consumer.max.partition.fetch.bytes": str(8 << 20),
+    "{SOURCE}.consumer.receive.buffer.bytes": str(1 << 20),
+    "{TARGET}.producer.batch.size": "1000000",
+    "{TARGET}.producer.linger.ms": "50",
+    "{TARGET}.producer.max.request.size": str(8 << 20),
+    "{TARGET}.producer.buffer.memory": str(256 << 20),
+    "{TARGET}.producer.send.buffer.bytes": str(1 << 20),
+}
+_MODERATE = {
+    # What fits into a core's caches and into one collection of a JVM's young objects.
+    "tasks.max": "{cores}",
+    "{SOURCE}.consumer.max.poll.records": "4000",
+    "{SOURCE}.consumer.max.partition.fetch.bytes": str(2 << 20),
+    "{TARGET}.producer.batch.size": "200000",
+    "{TARGET}.producer.linger.ms": "10",
+    "{TARGET}.producer.buffer.memory": str(64 << 20),
+}
+_SOURCES_CODEC = {"{TARGET}.producer.compression.type": "{codec}"}
+_PROMPT = {"tasks.max": "{cores}", "{SOURCE}.consumer.fetch.min.bytes": "1", "{TARGET}.producer.linger.ms": "0"}
+
+DEFAULTS = "defaults"
+BULK: Mapping[str, Mapping[str, str]] = MappingProxyType({
+    # Its default is no compression: less work for it and more bytes for the target.
+    DEFAULTS: {},
+    "large": _LARGE | _SOURCES_CODEC,
+    "large-uncompressed": _LARGE,
+    "moderate": _MODERATE | _SOURCES_CODEC,
+    "moderate-uncompressed": _MODERATE,
+})  # fmt: skip
+TAIL: Mapping[str, Mapping[str, str]] = MappingProxyType({
+    DEFAULTS: {},
+    "prompt": _PROMPT,  # nothing waits to be batched
+    "prompt-large": _PROMPT | {  # what has come meanwhile goes in one request
+        "{SOURCE}.consumer.max.poll.records": "4000", "{TARGET}.producer.batch.size": "200000",
+    },
+})  # fmt: skip
 
 
 def settings(
@@ -55,30 +100,13 @@ def settings(
     }
 
 
-def for_throughput(alias: str, case: Case) -> dict[str, str]:
-    """Return what an operator sets for speed: parallel tasks, large fetches, large compressed batches that may wait."""
+def tuned(alias: str, case: Case, candidate: Mapping[str, str]) -> dict[str, str]:
+    """Return a candidate's settings as properties of the flow."""
+    named = {"SOURCE": alias, "TARGET": TARGET}
+    cores = os.cpu_count() or 1
     return {
-        "tasks.max": str(2 * (os.cpu_count() or 1)),
-        f"{alias}.consumer.max.poll.records": "20000",
-        f"{alias}.consumer.fetch.min.bytes": "1048576",
-        f"{alias}.consumer.fetch.max.wait.ms": "100",
-        f"{alias}.consumer.max.partition.fetch.bytes": str(8 << 20),
-        f"{alias}.consumer.receive.buffer.bytes": str(1 << 20),
-        f"{TARGET}.producer.batch.size": "1000000",
-        f"{TARGET}.producer.linger.ms": "50",
-        f"{TARGET}.producer.compression.type": case.codec,
-        f"{TARGET}.producer.max.request.size": str(8 << 20),
-        f"{TARGET}.producer.buffer.memory": str(256 << 20),
-        f"{TARGET}.producer.send.buffer.bytes": str(1 << 20),
-    }
-
-
-def for_latency(alias: str) -> dict[str, str]:
-    """Return what an operator sets for a short way: a task for each core, nothing waits to be batched."""
-    return {
-        "tasks.max": str(os.cpu_count() or 1),
-        f"{alias}.consumer.fetch.min.bytes": "1",
-        f"{TARGET}.producer.linger.ms": "0",
+        key.format(**named): value.format(cores=cores, twice=2 * cores, codec=case.codec)
+        for key, value in candidate.items()
     }
 
 

@@ -8,10 +8,10 @@ from xml.sax.saxutils import escape
 
 from benchmarks.measure import Run
 from benchmarks.results import CaseResult, Results, per_cpu_s, per_s
-from benchmarks.systems import LIMIT, MM2_DEFAULT, MM2_TUNED, OURS, READING_LIMIT, TITLES
+from benchmarks.systems import LIMIT, MM2, OURS, READING_LIMIT, TITLES
 
 PLOT = Path(__file__).parents[1] / "docs" / "images" / "benchmarks.svg"
-_COLOURS = {MM2_DEFAULT: "#d0d7de", MM2_TUNED: "#8c959f", OURS: "#0969da", LIMIT: "#bf8700", READING_LIMIT: "#eac54f"}
+_COLOURS = {MM2: "#8c959f", OURS: "#0969da", LIMIT: "#bf8700", READING_LIMIT: "#eac54f"}
 _INK, _DIM = "#1f2328", "#57606a"
 _BAR, _GAP, _CASE_GAP = 14, 3, 34
 _LEFT, _RIGHT, _WIDTH, _TOP = 24, 452, 860, 84
@@ -29,7 +29,7 @@ def draw(results: Results) -> str:
         parts.append(_text(_LEFT, y, case.title, weight=600))
         y += 8
         left = _bars(case, per_s, tuple(_COLOURS), _LEFT, y)
-        right = _bars(case, per_cpu_s, (MM2_DEFAULT, MM2_TUNED, OURS), _RIGHT, y)
+        right = _bars(case, per_cpu_s, (MM2, OURS), _RIGHT, y)
         parts += [*left, *right]
         y += len(_COLOURS) * (_BAR + _GAP) + _CASE_GAP
     return _page(results, "\n".join(parts), y)

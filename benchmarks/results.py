@@ -15,9 +15,9 @@ from typing import Any
 
 from benchmarks.latency import Latency
 from benchmarks.measure import Run
-from benchmarks.systems import LIMIT, MM2_DEFAULT, MM2_TUNED, OURS
+from benchmarks.systems import OURS
 
-VERSION = 1
+VERSION = 2
 LATEST = Path(__file__).with_name("results") / "latest.json"
 PARTIAL = LATEST.with_name("partial.json")  # not committed
 
@@ -43,10 +43,6 @@ class CaseResult:
         one, other = self.median(system, figure), self.median(to, figure)
         return one / other if one and other else None
 
-    def cut(self, system: str) -> bool:
-        """Say whether a system's time was over before it had copied everything."""
-        return any(run.cut for run in self.runs if run.system == system)
-
 
 @dataclass(frozen=True)
 class Results:
@@ -63,12 +59,13 @@ class Results:
     def failures(self) -> list[str]:
         """A sentence for each run that failed."""
         bad = [(c.name, r.system, r.round, r.failed) for c in self.cases for r in c.runs if r.failed]
-        bad += [("latency", one.system, one.round, one.failed) for one in self.latencies if one.failed]
+        bad += [(one.tail, one.system, one.round, one.failed) for one in self.latencies if one.failed]
         return [f"{case}, {system}, round {number}: {cause}" for case, system, number, cause in bad]
 
-    def latency(self, system: str, figure: str) -> float | None:
-        """Return the median over the rounds of ``p50_ms``, ``p90_ms``, ``p99_ms`` or ``max_ms``."""
-        values = [getattr(one, figure) for one in self.latencies if one.system == system and not one.failed]
+    def latency(self, tail: str, system: str, figure: str) -> float | None:
+        """Return the median over the rounds of ``p50_ms``, ``p90_ms``, ``p99_ms``, ``p999_ms`` or ``max_ms``."""
+        runs = [one for one in self.latencies if (one.tail, one.system) == (tail, system)]
+        values = [getattr(one, figure) for one in runs if not one.failed]
         return statistics.median(values) if values else None
 
     def dump(self) -> str:
@@ -84,6 +81,11 @@ class Results:
         text = json.dumps(head, indent=1)[:-2]
         latencies = [json.dumps(asdict(one)) for one in self.latencies]
         return text + f',\n "cases": [\n  {_join(cases)}\n ],\n "latencies": [\n  {_join(latencies)}\n ]\n}}\n'
+
+    @staticmethod
+    def is_readable(text: str) -> bool:
+        """Say whether a text holds results of this version."""
+        return bool(text) and json.loads(text).get("version") == VERSION
 
     @classmethod
     def load(cls, text: str) -> Results:
@@ -110,11 +112,6 @@ def per_s(run: Run) -> float:
 def per_cpu_s(run: Run) -> float:
     """Records per CPU second of the copier."""
     return run.per_cpu_s
-
-
-def second_half(run: Run) -> float:
-    """Records a second, once the first half is over."""
-    return run.second_half_per_s
 
 
 def task_mb(run: Run) -> float:
@@ -148,6 +145,3 @@ def software() -> dict[str, str]:
 def today() -> str:
     """Return the date."""
     return datetime.date.today().isoformat()
-
-
-__all__ = ["LIMIT", "MM2_DEFAULT", "MM2_TUNED", "OURS", "CaseResult", "Results"]

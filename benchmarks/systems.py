@@ -13,20 +13,19 @@ from pathlib import Path
 from airflow_mirror.jobs.runner.command import JVM_OPTIONS, spark_home
 from airflow_mirror.jobs.runner.java import java_home_for_spark
 from benchmarks import mirrormaker
-from benchmarks.cases import Case
+from benchmarks.cases import Case, Tail
 from benchmarks.processes import Tree
 from benchmarks.replay import Replay
 from benchmarks.worlds import World
 from sandbox.process import Child
 
 ROOT = Path(__file__).parents[1]
-OURS, LIMIT, READING_LIMIT, MM2_DEFAULT, MM2_TUNED = "ours", "limit", "reading-limit", "mm2-default", "mm2-tuned"
-PLAIN = "ours-plain"
+OURS, PLAIN, LIMIT, READING_LIMIT, MM2 = "ours", "ours-plain", "limit", "reading-limit", "mm2"
 LIMITS = (LIMIT, READING_LIMIT)
-MIRRORMAKERS = (MM2_DEFAULT, MM2_TUNED)
+CANDIDATES = tuple(f"{MM2}-{name}" for name in {**mirrormaker.BULK, **mirrormaker.TAIL})
 TITLES = {
-    MM2_DEFAULT: "MirrorMaker 2, defaults",
-    MM2_TUNED: "MirrorMaker 2, tuned",
+    MM2: "MirrorMaker 2",
+    **{name: f"MirrorMaker 2, {name.removeprefix(MM2 + '-')}" for name in CANDIDATES},
     OURS: "airflow_mirror",
     PLAIN: "airflow_mirror, plain processes",
     LIMIT: "the limit",
@@ -42,6 +41,8 @@ class Task:
 
     :param alias: unique to the run: every name that a system leaves on a cluster derives from it.
     :param work: a directory of the run's own.
+    :param tail: what is followed, beginning with the case's topic; None: the case's topic is copied.
+    :param tuning: of MirrorMaker 2, one of its candidates.
     """
 
     case: Case
@@ -49,11 +50,18 @@ class Task:
     scale: float
     alias: str
     work: Path
+    tail: Tail | None = None
+    tuning: str = mirrormaker.DEFAULTS
 
     @property
     def target_topic(self) -> str:
         """The topic on the target."""
         return f"{self.alias}.{self.case.topic}"
+
+    @property
+    def pattern(self) -> str:
+        """A regex of what is copied or followed."""
+        return self.case.topic if self.tail is None else self.tail.pattern
 
 
 class Running:
@@ -95,10 +103,15 @@ class Running:
             return ""
 
 
-def start(system: str, task: Task, latency: bool = False) -> Running:
-    """Start a system. ``latency``: to follow the topic, and tuned for that; else to copy what is there."""
+def is_mirrormaker(system: str) -> bool:
+    """Say whether a system is MirrorMaker 2, with whatever tuning."""
+    return system == MM2 or system in CANDIDATES
+
+
+def start(system: str, task: Task) -> Running:
+    """Start a system: to copy what is there, or to follow it."""
     task.work.mkdir(parents=True, exist_ok=True)
-    return _STARTERS[system](task, latency)
+    return _start_mirrormaker(task) if is_mirrormaker(system) else _STARTERS[system](task)
 
 
 def proof(system: str, running: Running, total: int) -> str | None:
@@ -107,7 +120,7 @@ def proof(system: str, running: Running, total: int) -> str | None:
     Ours ends by itself, with status 0 and a summary; so do the processes that show the limit. MirrorMaker 2 never ends,
     and knows nothing of completeness: the target's offsets are all there is.
     """
-    if system in MIRRORMAKERS:
+    if is_mirrormaker(system):
         return "it ended" if running.ended() is not None else None
     status = running.wait(_END_S)
     if status != 0:
@@ -123,20 +136,21 @@ def proof(system: str, running: Running, total: int) -> str | None:
 # --- ours ------------------------------------------------------------------------------------------------------------
 
 
-def _start_ours(task: Task, latency: bool) -> Running:
-    script = "streaming_tail.py" if latency else "bulk_copy.py"
+def _start_ours(task: Task) -> Running:
+    script = "bulk_copy.py" if task.tail is None else "streaming_tail.py"
+    turn = [] if task.tail is None else ["--turn-s", f"{task.tail.turn_s:g}"]
     spark = [
         str(spark_home() / "bin" / "spark-submit"), "--master", "local[2]", "--conf", "spark.ui.enabled=false",
         "--driver-java-options", JVM_OPTIONS,
         "--conf", f"spark.local.dir={task.work}", "--conf", f"spark.sql.warehouse.dir={task.work}/warehouse",
         str(ROOT / "spark_jobs" / script),
     ]  # fmt: skip
-    return _running(task, [[*spark, *_flow(task)]], _spark_environment(task.work))
+    return _running(task, [[*spark, *_flow(task), *turn]], _spark_environment(task.work))
 
 
-def _start_plain(task: Task, latency: bool) -> Running:
+def _start_plain(task: Task) -> Running:
     """Two processes, as the Spark job has two tasks at a time."""
-    assert not latency, "no tail of it is measured"
+    assert task.tail is None, "no tail of it is measured"
     command = [sys.executable, "-m", "airflow_mirror.console.main", "copy", "--processes", "2", *_flow(task)]
     return _running(task, [command], dict(os.environ) | {"PYTHONPATH": str(ROOT)})
 
@@ -145,7 +159,7 @@ def _flow(task: Task) -> list[str]:
     return [
         "--source", _properties(task.work / "source.properties", task.world.source.properties),
         "--target", _properties(task.work / "target.properties", task.world.target.properties),
-        "--include", task.case.topic, "--name", task.alias, "--policy", "prefix", "--source-alias", task.alias,
+        "--include", task.pattern, "--name", task.alias, "--policy", "prefix", "--source-alias", task.alias,
         "--offsets", task.case.offsets,
     ]  # fmt: skip
 
@@ -180,8 +194,8 @@ def _properties(path: Path, settings: Mapping[str, str]) -> str:
 # --- the limit -------------------------------------------------------------------------------------------------------
 
 
-def _start_limit(reading: bool) -> Callable[[Task, bool], Running]:
-    def start_it(task: Task, latency: bool) -> Running:
+def _start_limit(reading: bool) -> Callable[[Task], Running]:
+    def start_it(task: Task) -> Running:
         source, target, batches = task.world.source, task.world.target, task.case.batches(task.scale)
         read = dict(source.properties) if reading else None
         commands = replay_commands(task.case, target.properties, task.target_topic, batches, read=read)
@@ -208,21 +222,15 @@ def replay_commands(
 # --- MirrorMaker 2 ---------------------------------------------------------------------------------------------------
 
 
-def _start_mirrormaker(tuned: bool) -> Callable[[Task, bool], Running]:
-    def start_it(task: Task, latency: bool) -> Running:
-        ends = task.world.source, task.world.target
-        settings = mirrormaker.settings(
-            task.alias, task.case.topic, ends[0].java, ends[1].java, (ends[0].replicas, ends[1].replicas)
-        )
-        if tuned:
-            settings |= (
-                mirrormaker.for_latency(task.alias) if latency else mirrormaker.for_throughput(task.alias, task.case)
-            )
-        file = task.work / "mm2.properties"
-        _properties(file, settings)
-        return _running(task, [mirrormaker.command(file, task.work)], dict(os.environ))
-
-    return start_it
+def _start_mirrormaker(task: Task) -> Running:
+    ends = task.world.source, task.world.target
+    candidates = mirrormaker.BULK if task.tail is None else mirrormaker.TAIL
+    settings = mirrormaker.settings(
+        task.alias, task.pattern, ends[0].java, ends[1].java, (ends[0].replicas, ends[1].replicas)
+    ) | mirrormaker.tuned(task.alias, task.case, candidates[task.tuning])
+    file = task.work / "mm2.properties"
+    _properties(file, settings)
+    return _running(task, [mirrormaker.command(file, task.work)], dict(os.environ))
 
 
 def _running(task: Task, commands: Sequence[Sequence[str]], environment: Mapping[str, str]) -> Running:
@@ -230,11 +238,9 @@ def _running(task: Task, commands: Sequence[Sequence[str]], environment: Mapping
     return Running([Child(command, log, task.work, environment) for command in commands], log)
 
 
-_STARTERS: Mapping[str, Callable[[Task, bool], Running]] = {
+_STARTERS: Mapping[str, Callable[[Task], Running]] = {
     OURS: _start_ours,
     PLAIN: _start_plain,
     LIMIT: _start_limit(reading=False),
     READING_LIMIT: _start_limit(reading=True),
-    MM2_DEFAULT: _start_mirrormaker(tuned=False),
-    MM2_TUNED: _start_mirrormaker(tuned=True),
 }

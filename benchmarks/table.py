@@ -4,56 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from benchmarks.cases import TAILS
 from benchmarks.latency import PER_S, SOURCE_ALONE
 from benchmarks.measure import Run
-from benchmarks.results import CaseResult, Results, per_cpu_s, per_s, second_half, task_mb
-from benchmarks.systems import LIMITS, MM2_DEFAULT, MM2_TUNED, OURS, PLAIN, TITLES
+from benchmarks.results import CaseResult, Results, per_cpu_s, per_s, task_mb
+from benchmarks.systems import CANDIDATES, LIMITS, MM2, OURS, PLAIN, TITLES
 from benchmarks.targets import Verdict
 
-_FIGURES = ("p50_ms", "p90_ms", "p99_ms", "max_ms")
+_QUANTILES = {"p50": "p50_ms", "p90": "p90_ms", "p99": "p99_ms", "p99.9": "p999_ms", "max": "max_ms"}
 Table = tuple[str, list[str], list[list[str]]]
 
 
 def tables(results: Results) -> list[Table]:
     """Return (title, head, rows) of each table."""
-    made = [] if not results.cases else [_speed(results), _cpu(results), _other(results)]
-    made += [_plain(results)] if any(case.median(PLAIN, per_s) for case in results.cases) else []
+    cases = results.cases
+    made = [] if not cases else [_speed(results), _cpu(results), _other(results)]
+    made += [_plain(results)] if any(case.median(PLAIN, per_s) for case in cases) else []
+    made += [_candidates(results)] if any(run.system in CANDIDATES for case in cases for run in case.runs) else []
     return made + ([_latency(results)] if results.latencies else [])
 
 
 def _speed(results: Results) -> Table:
-    head = [
-        "records a second", "MM2 defaults", "MM2 tuned", "ours", "limit", "reading too", "ours / tuned", "ours / limit",
-        "ours / reading too",
-    ]  # fmt: skip
+    head = ["records a second", "MM2", "ours", "limit", "reading too", "ours / MM2", "ours / limit", "ours / reading too"]
     return "Throughput", head, [_row(case, per_s, LIMITS) for case in results.cases]
 
 
 def _cpu(results: Results) -> Table:
-    head = ["records per CPU second of the copier", "MM2 defaults", "MM2 tuned", "ours", "ours / tuned"]
+    head = ["records per CPU second of the copier", "MM2", "ours", "ours / MM2"]
     return "CPU", head, [_row(case, per_cpu_s) for case in results.cases]
 
 
 def _row(case: CaseResult, figure: Callable[[Run], float], limits: tuple[str, ...] = ()) -> list[str]:
-    systems = [MM2_DEFAULT, MM2_TUNED, OURS, *limits]
-    cells = [_count(case.median(system, figure)) + (" *" if case.cut(system) else "") for system in systems]
-    ratios = [_ratio(case.ratio(OURS, MM2_TUNED, figure))]
+    cells = [_count(case.median(system, figure)) for system in (MM2, OURS, *limits)]
+    ratios = [_ratio(case.ratio(OURS, MM2, figure))]
     ratios += [_ratio(case.ratio(OURS, limit, figure), 2) for limit in limits]
     return [case.title, *cells, *ratios]
 
 
 def _other(results: Results) -> Table:
     head = [
-        "also", "MM2 tuned, second half/s", "ours, second half/s", "start to first record, MM2 tuned", "ours",
-        "peak memory, MM2's JVM", "our largest task",
+        "also", "MM2's tuning", "measured from", "for", "start to first record, MM2", "ours", "peak memory, MM2's JVM",
+        "our largest task",
     ]  # fmt: skip
+    tunings = results.settings.get("tunings", {})
     rows = []
     for case in results.cases:
-        both = MM2_TUNED, OURS
-        halves = [_count(case.median(system, second_half)) for system in both]
-        starts = [_with_unit(case.median(system, lambda run: run.start_s), "s", 1) for system in both]
-        memory = [_with_unit(case.median(system, task_mb), "MB", 0) for system in both]
-        rows.append([case.title, *halves, *starts, *memory])
+        window = [_with_unit(case.median(MM2, figure), "s", 0) for figure in (lambda r: r.warm_s, lambda r: r.seconds)]
+        starts = [_with_unit(case.median(system, lambda run: run.start_s), "s", 1) for system in (MM2, OURS)]
+        memory = [_with_unit(case.median(system, task_mb), "MB", 0) for system in (MM2, OURS)]
+        rows.append([case.title, tunings.get(case.name, "-"), *window, *starts, *memory])
     return "Also measured", head, rows
 
 
@@ -73,15 +72,26 @@ def _plain(results: Results) -> Table:
     return "Plain processes", head, rows
 
 
+def _candidates(results: Results) -> Table:
+    rows = [
+        [f"{case.title}, {TITLES[system]}", *(_count(case.median(system, figure)) for figure in (per_s, per_cpu_s))]
+        for case in results.cases
+        for system in CANDIDATES
+        if case.median(system, per_s)
+    ]
+    return "MirrorMaker 2's tunings", ["tuning", "records a second", "records per CPU second"], rows
+
+
 def _latency(results: Results) -> Table:
-    head = [f"ms, at {PER_S} records a second", "p50", "p90", "p99", "max"]
     names = {SOURCE_ALONE: "the source alone, nothing copied"} | TITLES
     rows = []
-    for system in (SOURCE_ALONE, MM2_DEFAULT, MM2_TUNED, OURS):
-        values = [results.latency(system, figure) for figure in _FIGURES]
-        if any(value is not None for value in values):
-            rows.append([names[system], *("-" if value is None else f"{value:.1f}" for value in values)])
-    return "Latency of the tail", head, rows
+    for tail in TAILS:
+        for system in (SOURCE_ALONE, MM2, *CANDIDATES, OURS):
+            values = [results.latency(tail.name, system, figure) for figure in _QUANTILES.values()]
+            if any(value is not None for value in values):
+                cells = ["-" if value is None else f"{value:.1f}" for value in values]
+                rows.append([f"{tail.title}: {names[system]}", *cells])
+    return "Latency of the tail", [f"ms, at {PER_S} records a second", *_QUANTILES], rows
 
 
 def distance_as_text(places: Mapping[str, Results]) -> str:
@@ -90,24 +100,21 @@ def distance_as_text(places: Mapping[str, Results]) -> str:
 
 
 def _distance(places: Mapping[str, Results]) -> list[Table]:
-    systems = (MM2_DEFAULT, MM2_TUNED, OURS)
     rates, tails = [], []
     for place, found in places.items():
         (case,) = found.cases
-        cells = [_count(case.median(system, per_s)) + (" *" if case.cut(system) else "") for system in systems]
-        rates.append([place, *cells, _ratio(case.ratio(OURS, MM2_TUNED, per_s))])
-        for system in systems:
-            values = [found.latency(system, figure) for figure in _FIGURES]
+        rates.append([place, *_row(case, per_s)[1:]])
+        for system in (MM2, OURS):
+            values = [found.latency(TAILS[0].name, system, figure) for figure in _QUANTILES.values()]
             tails.append([f"{place}, {TITLES[system]}", *("-" if v is None else f"{v:.0f}" for v in values)])
-    head = ["records a second", "MM2 defaults", "MM2 tuned", "ours", "ours / tuned"]
     return [
-        ("Throughput", head, rates),
-        ("Latency of the tail", [f"ms, at {PER_S} records a second", "p50", "p90", "p99", "max"], tails),
+        ("Throughput", ["records a second", "MM2", "ours", "ours / MM2"], rates),
+        ("Latency of the tail", [f"ms, at {PER_S} records a second", *_QUANTILES], tails),
     ]
 
 
 def _targets(verdicts: Sequence[Verdict]) -> Table:
-    head = ["target, against MM2 tuned", "wanted", "measured", "result"]
+    head = ["target, against MM2", "wanted", "measured", "result"]
     rows = [[v.target, v.wanted, v.measured, "reached" if v.reached else "MISSED"] for v in verdicts]
     return "Targets", head, rows
 
@@ -131,8 +138,6 @@ def _with_unit(value: float | None, unit: str, digits: int) -> str:
 def as_text(results: Results) -> str:
     """Return the tables for a terminal."""
     parts = [_text(one) for one in tables(results)]
-    if any(run.cut for case in results.cases for run in case.runs):
-        parts.append(f"* cut after {results.settings['box_s']:g} s of copying")
     parts += ["Failed:\n" + "\n".join(results.failures)] if results.failures else []
     return "\n\n".join(parts)
 
@@ -159,10 +164,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 def as_markdown(results: Results) -> str:
     """Return the tables for the docs."""
-    parts = [_markdown(one) for one in tables(results)]
-    if any(run.cut for case in results.cases for run in case.runs):
-        parts.append(rf"\* cut after {results.settings['box_s']:g} s of copying.")
-    return "\n\n".join(parts)
+    return "\n\n".join(_markdown(one) for one in tables(results))
 
 
 def targets_as_markdown(verdicts: Sequence[Verdict]) -> str:

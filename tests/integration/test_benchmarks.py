@@ -16,14 +16,15 @@ import pytest
 from benchmarks.cases import CASES
 from benchmarks.measure import measure
 from benchmarks.results import Results, per_s
-from benchmarks.systems import LIMIT, MM2_TUNED, OURS, READING_LIMIT, Task
+from benchmarks.systems import LIMIT, MM2, OURS, READING_LIMIT, Task
+from benchmarks.window import WHOLE
 from benchmarks.worlds import Endpoint, World
 from sandbox import Cluster
 
 pytestmark = pytest.mark.tools
 
 ROOT = Path(__file__).parents[2]
-SYSTEMS = MM2_TUNED, OURS, LIMIT, READING_LIMIT
+SYSTEMS = MM2, OURS, LIMIT, READING_LIMIT
 
 
 def bench(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -76,7 +77,7 @@ def test_run_counts_only_if_target_holds_the_expected_records(
     world = World(Endpoint(source_cluster), Endpoint(target_cluster))
     task = Task(case, world, 0.01, topic_name, tmp_path / "run")
     logs: list[str] = []
-    run = measure(LIMIT, task, case.total(0.01) + surplus, 1, 15.0, lambda text: None, logs.append)
+    run = measure(LIMIT, task, case.total(0.01) + surplus, 1, WHOLE, lambda text: None, logs.append)
     assert (run.failed and run.failed.partition(", exit")[0], len(logs)) == (said, int(said is not None))
 
 

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -23,14 +22,15 @@ from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.batch import iter_batches
 from benchmarks import __main__ as command
-from benchmarks import adopt, document, fence, mirrormaker, planning, plot, records, table, targets
+from benchmarks import adopt, document, fence, mirrormaker, planning, plot, records, table
 from benchmarks.bench import Wanted
-from benchmarks.cases import CASES, CODECS, LATENCY
+from benchmarks.cases import CASES, CODECS, TAILS
 from benchmarks.latency import SOURCE_ALONE, Latency, summary
-from benchmarks.measure import Run, _middle
+from benchmarks.measure import Run
 from benchmarks.processes import Tree
 from benchmarks.results import CaseResult, Results, per_cpu_s, per_s
-from benchmarks.systems import LIMIT, MM2_DEFAULT, MM2_TUNED, OURS, PLAIN, READING_LIMIT
+from benchmarks.systems import CANDIDATES, LIMIT, MM2, OURS, PLAIN, READING_LIMIT
+from benchmarks.window import WHOLE, Window
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,8 +42,7 @@ def run(system: str, number: int, records: int, seconds: float, **more: object) 
 @pytest.fixture
 def results() -> Results:
     runs = [
-        run(MM2_DEFAULT, 1, 30_000, 15.0, cut=True),
-        run(MM2_TUNED, 1, 900, 10.0), run(MM2_TUNED, 2, 1100, 10.0), run(MM2_TUNED, 3, 5000, 10.0),
+        run(MM2, 1, 900, 10.0, warm_s=30.0), run(MM2, 2, 1100, 10.0, warm_s=30.4), run(MM2, 3, 5000, 10.0, warm_s=31.0),
         run(OURS, 1, 5000, 5.0), run(OURS, 2, 9000, 3.0, failed="status 1"), run(OURS, 3, 7000, 5.0),
         run(LIMIT, 1, 3000, 2.0), run(READING_LIMIT, 1, 2500, 2.0),
     ]  # fmt: skip
@@ -51,41 +50,70 @@ def results() -> Results:
         "2026-01-31",
         {"cpu": "a & b", "cores": 2, "memory_gb": 4, "system": "Linux", "kernel": "6"},
         {"mirrormaker": "4.3.1", "airflow_mirror": "0.1", "pyspark": "4", "python": "3.11", "java": "17"},
-        {"rounds": 3, "scale": 1.0, "box_s": 15.0},
+        {"rounds": 3, "scale": 1.0, "warm_s": 30.0, "length_s": 60.0, "tunings": {"big": "moderate"}},
         [CaseResult("big", "1 KB & more", 10_000, 8, 5.5, runs)],
-        [Latency(OURS, 1, 100, 1.0, 2.0, 3.0, 4.0), Latency(MM2_TUNED, 1, failed="9 of 10 records arrived")],
+        [
+            Latency("latency", OURS, 1, 100, 1.0, 2.0, 3.0, 3.5, 4.0),
+            Latency("latency-busy", OURS, 1, 100, 1.5, 2.5, 3.5, 4.5, 5.5),
+            Latency("latency", MM2, 1, failed="9 of 10 records arrived"),
+        ],
     )
 
 
 def test_distance_shows_each_place_with_its_rates_and_its_tails(results: Results) -> None:
     text = table.distance_as_text({"near the target": results, "near the source": results})
     rows = [re.split(r"  +", line) for line in text.splitlines()]
-    assert ["near the source", "2,000 *", "110", "1,200", "10.9"] in rows
-    assert ["near the target, airflow_mirror", "1", "2", "3", "4"] in rows
-    assert ["near the target, MirrorMaker 2, tuned", "-", "-", "-", "-"] in rows
+    assert ["near the source", "110", "1,200", "10.9"] in rows
+    assert ["near the target, airflow_mirror", "1", "2", "3", "4", "4"] in rows
+    assert ["near the target, MirrorMaker 2", "-", "-", "-", "-", "-"] in rows
 
 
 def test_medians_leave_failed_runs_out_and_ratios_are_of_medians(results: Results) -> None:
     (case,) = results.cases
-    assert (case.median(MM2_TUNED, per_s), case.median(OURS, per_s)) == (110, 1200)
-    assert case.ratio(OURS, MM2_TUNED, per_s) == pytest.approx(1200 / 110)
-    assert case.ratio(OURS, MM2_TUNED, per_cpu_s) == pytest.approx(1200 / 110)
+    assert (case.median(MM2, per_s), case.median(OURS, per_s)) == (110, 1200)
+    assert case.ratio(OURS, MM2, per_s) == pytest.approx(1200 / 110)
+    assert case.ratio(OURS, MM2, per_cpu_s) == pytest.approx(1200 / 110)
     (_, _, [[*_, of_limit, of_reading_limit]]), *_ = table.tables(results)
     assert (of_limit, of_reading_limit) == ("0.80", "0.96")
     assert case.median("nobody", per_s) is None and case.ratio(OURS, "nobody", per_s) is None
 
 
-def test_a_failed_or_cut_run_is_told_and_never_dropped(results: Results) -> None:
-    assert results.failures == ["big, ours, round 2: status 1", "latency, mm2-tuned, round 1: 9 of 10 records arrived"]
+def test_tables_say_by_which_tuning_and_in_which_seconds_mirrormaker_was_measured(results: Results) -> None:
+    *_, (title, head, [row]), (_, _, tails) = table.tables(results)
+    assert title == "Also measured" and head[1:4] == ["MM2's tuning", "measured from", "for"]
+    assert row[1:4] == ["moderate", "30 s", "10 s"]
+    assert tails == [
+        ["tail: airflow_mirror", "1.0", "2.0", "3.0", "3.5", "4.0"],
+        ["tail, beside 20 MB/s: airflow_mirror", "1.5", "2.5", "3.5", "4.5", "5.5"],
+    ]
+
+
+def test_candidates_stand_beside_each_other_where_they_ran(results: Results) -> None:
+    assert "MirrorMaker 2's tunings" not in table.as_text(results)
+    results.cases[0].runs.append(run("mm2-large", 1, 6000, 5.0))
+    title, _, rows = table.tables(results)[3]
+    assert (title, rows) == ("MirrorMaker 2's tunings", [["1 KB & more, MirrorMaker 2, large", "1,200", "2,400"]])
+
+
+def test_a_failed_run_is_told_and_never_dropped(results: Results) -> None:
+    assert results.failures == ["big, ours, round 2: status 1", "latency, mm2, round 1: 9 of 10 records arrived"]
     text = table.as_text(results)
-    assert "Failed:\nbig, ours, round 2: status 1" in text and "2,000 *" in text and "cut after 15 s" in text
+    assert "Failed:\nbig, ours, round 2: status 1" in text
     assert "- failed: big, ours, round 2: status 1" in document.block(results)
 
 
 def test_results_survive_being_stored(results: Results) -> None:
     assert Results.load(results.dump()) == results
     with pytest.raises(ValueError, match="another version"):
-        Results.load(results.dump().replace('"version": 1', '"version": 0'))
+        Results.load(results.dump().replace('"version": 2', '"version": 1'))
+
+
+def test_page_keeps_its_results_until_there_are_new_ones_of_this_version(results: Results) -> None:
+    assert Results.is_readable(results.dump()) and not Results.is_readable("")
+    assert not Results.is_readable(results.dump().replace('"version": 2', '"version": 1'))
+    page = "<!-- results: x -->\nold\n<!-- end of results -->"
+    assert document.page_with(page, None) == page
+    assert "1 KB & more" in document.page_with(page, results) and "old" not in document.page_with(page, results)
 
 
 def test_plain_processes_stand_beside_spark_where_they_ran_and_run_on_request_alone(results: Results) -> None:
@@ -115,181 +143,6 @@ def test_stored_results_hold_no_path() -> None:
     assert stored is None or not [part for part in ("/home", "/tmp", "/root", "/work") if part in stored.dump()]
 
 
-def full(gains: Mapping[str, tuple[float, float]] | None = None, task_mb: float = 255.0, **tail: float) -> Results:
-    """A run of everything in which each target is just reached, apart from what is given."""
-    cases = []
-    for case in CASES:
-        wall, cpu = (gains or {}).get(case.name) or targets.GAINS.get(case.name, (1.0, 1.0))
-        runs = [Run(s, n, 1000, 10.0, cpu_s=10.0, jvm_mb=2000) for n in (1, 2, 3) for s in (MM2_DEFAULT, MM2_TUNED)]
-        runs += [Run(OURS, n, 1000, 10.0 / wall, cpu_s=10.0 / cpu, task_mb=150, jvm_mb=400) for n in (1, 2, 3)]
-        cases.append(CaseResult(case.name, case.title, 1000, 8, 1.0, runs))
-    single = cases[3]
-    single.runs[-1] = replace(single.runs[-1], task_mb=task_mb)  # in one round of one case
-    theirs = Latency(MM2_TUNED, 1, 100, 2.0, 3.0, 10.0, 40.0)
-    ours = replace(theirs, system=OURS, **{"p50_ms": 1.9, "p90_ms": 2.9, "p99_ms": 9.9, "max_ms": 90.0} | tail)
-    settings = {"rounds": 3, "scale": 1.0, "box_s": 15.0}
-    machine = {"cpu": "x", "cores": 2, "memory_gb": 4, "system": "Linux", "kernel": "6"}
-    software = {"mirrormaker": "4.3.1", "airflow_mirror": "0.1", "pyspark": "4", "python": "3.11", "java": "17"}
-    return Results("2026-01-31", machine, software, settings, cases, [theirs, ours])
-
-
-def missed(results: Results, complete: bool = True) -> list[str]:
-    return [v.target for v in targets.judge(results, complete) if not v.reached]
-
-
-def without(results: Results, name: str) -> Results:
-    if name == LATENCY:
-        return replace(results, latencies=[])
-    return replace(results, cases=[case for case in results.cases if case.name != name])
-
-
-def title(name: str) -> str:
-    return next(case.title for case in CASES if case.name == name)
-
-
-def test_a_run_that_just_reaches_every_target_passes() -> None:
-    verdicts = targets.judge(full(), complete=True)
-    assert [v for v in verdicts if not v.reached] == []
-    assert len(verdicts) == 2 * len(CASES) + 1 + 3 and len({v.target for v in verdicts}) == len(verdicts)
-    assert targets.judge(full(), complete=False) == verdicts
-
-
-def test_the_targets_are_the_designs_and_name_cases_that_exist() -> None:
-    assert targets.GAINS["big"] == (5, 20) and targets.GAINS["small-records"] == (15, 80)
-    re_encoded = {case.name for case in CASES if not case.passes}
-    assert {name: targets.GAINS[name][1] for name in re_encoded} == dict.fromkeys(re_encoded, 2)
-    assert targets.GAINS.keys() <= {case.name for case in CASES} and targets.TASK_MB == 256
-
-
-@pytest.mark.parametrize(
-    ("results", "said", "measured"),
-    [
-        (full({"big": (4.999, 20)}), f"{title('big')}: records a second", "4.99 x"),
-        (full({"big": (5, 19.9)}), f"{title('big')}: records per CPU second", "19.90 x"),
-        (full({"small-records": (14.9, 80)}), f"{title('small-records')}: records a second", "14.90 x"),
-        (full({"small-records": (15, 79)}), f"{title('small-records')}: records per CPU second", "79.00 x"),
-        (full({"compacted": (3, 1.95)}), f"{title('compacted')}: records per CPU second", "1.95 x"),
-        (full({"log-append-time": (3, 1.95)}), f"{title('log-append-time')}: records per CPU second", "1.95 x"),
-        (full({"log-append-time": (0.9, 2)}), f"{title('log-append-time')}: records a second", "0.90 x"),
-        (full({"single": (0.999, 1)}), f"{title('single')}: records a second", "0.99 x"),
-        (full({"tls": (6, 0.5)}), f"{title('tls')}: records per CPU second", "0.50 x"),
-        (full(task_mb=256), "memory of the largest task", "256 MB"),
-        (full(p50_ms=2.0), "tail at 200 records a second: p50", "2 ms"),
-        (full(p90_ms=3.1), "tail at 200 records a second: p90", "3.1 ms"),
-        (full(p99_ms=10.01), "tail at 200 records a second: p99", "10.01 ms"),
-    ],
-    ids=[
-        "wall-1KB", "cpu-1KB", "wall-100B", "cpu-100B", "cpu-compacted", "cpu-log-append-time", "slower-re-encoded",
-        "slower", "dearer", "memory-of-one-run", "p50-the-same", "p90", "p99",
-    ],
-)  # fmt: skip
-def test_missed_target_is_found_alone_and_shown_as_missed(results: Results, said: str, measured: str) -> None:
-    for complete in (True, False):
-        (found,) = [v for v in targets.judge(results, complete) if not v.reached]
-        assert (found.target, found.measured) == (said, measured)
-    text, page = table.targets_as_text(targets.judge(results, complete=True)), document.block(results)
-    assert re.findall(r"^(.*?)  .*MISSED$", text, re.MULTILINE) == [said] and text.endswith("reached, 1 missed")
-    assert f"| {said} |" in page and page.count("| MISSED |") == 1
-
-
-@pytest.mark.parametrize("name", [*(case.name for case in CASES), LATENCY])
-def test_case_not_run_is_missed_only_in_a_full_run(name: str) -> None:
-    """Of a part, only what was run is judged."""
-    part = without(full(), name)
-    prefix = "tail at" if name == LATENCY else title(name)
-    expected = [v.target for v in targets.judge(full(), complete=True) if v.target.startswith(prefix)]
-    assert len(expected) == (3 if name == LATENCY else 2)
-    memory = [] if name == LATENCY else ["memory of the largest task"]
-    assert missed(part) == sorted([*expected, *memory], key=[v.target for v in targets.judge(full(), True)].index)
-    assert missed(part, complete=False) == []
-    kept = [v.target for v in targets.judge(part, complete=False)]
-    assert not set(kept) & set(expected) and len(kept) + len(expected) == 2 * len(CASES) + 1 + 3
-
-
-def test_a_part_without_mirrormaker_is_judged_by_its_memory_alone() -> None:
-    results = full(task_mb=300)
-    for case in results.cases:
-        case.runs[:] = [run for run in case.runs if run.system == OURS]
-    ours = replace(results, latencies=[one for one in results.latencies if one.system == OURS])
-    assert [(v.target, v.reached) for v in targets.judge(ours, complete=False)] == [("memory of the largest task", False)]
-    assert len(missed(ours)) == 2 * len(CASES) + 1 + 3
-
-
-def test_case_with_only_failed_runs_is_always_missed() -> None:
-    """It is in a run of a part, too."""
-    results = full()
-    big = results.cases[0]
-    big.runs[:] = [replace(run, failed="status 1") if run.system == OURS else run for run in big.runs]
-    assert missed(results, complete=False) == [f"{big.title}: records a second", f"{big.title}: records per CPU second"]
-
-
-def test_a_run_with_few_records_is_not_judged() -> None:
-    few = full({"big": (0.1, 0.1)})
-    assert targets.judge(replace(few, settings={**few.settings, "scale": 0.5}), complete=False) == []
-    assert missed(replace(few, settings={**few.settings, "scale": 2.0}), complete=False) != []
-
-
-class BenchThatFound:
-    """Stands in for the clusters: its run is over at once."""
-
-    def __init__(self, results: Results) -> None:
-        self.results = results
-
-    def __call__(self, wanted: Wanted, work: Path) -> BenchThatFound:
-        return self
-
-    def run(self) -> Results:
-        return self.results
-
-
-@pytest.mark.parametrize(
-    ("found", "arguments", "status", "said"),
-    [
-        (full(), [], 0, "20 of 20 targets reached, 0 missed"),
-        (full({"big": (4, 20)}), [], 1, "19 of 20 targets reached, 1 missed"),
-        (without(full(), "tls"), [], 1, "17 of 20 targets reached, 3 missed"),
-        (without(full(), "tls"), ["--cases", "big"], 0, "18 of 18 targets reached, 0 missed"),
-        (full({"big": (4, 20)}), ["--scale", "2"], 1, "19 of 20 targets reached, 1 missed"),
-    ],
-    ids=["all-reached", "one-missed", "a-case-missing", "a-part", "a-larger-scale"],
-)
-def test_missed_target_ends_with_status_1_after_storing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], found: Results,
-    arguments: list[str], status: int, said: str,
-) -> None:  # fmt: skip
-    monkeypatch.setattr(command, "Bench", BenchThatFound(found))
-    monkeypatch.setattr(command.signal, "signal", lambda *_: None)  # type: ignore[attr-defined]  # pytest's own stay
-    out = tmp_path / "found.json"
-    assert command.main(["--out", str(out), *arguments]) == status
-    assert said in capsys.readouterr().out and Results.load(out.read_text()) == found
-
-
-def test_failed_run_ends_with_status_1_despite_reached_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = full()
-    found.cases[0].runs.append(Run(OURS, 4, failed="status 1"))
-    monkeypatch.setattr(command, "Bench", BenchThatFound(found))
-    monkeypatch.setattr(command.signal, "signal", lambda *_: None)  # type: ignore[attr-defined]
-    assert missed(found) == [] and command.main(["--out", str(tmp_path / "found.json")]) == 1
-
-
-@pytest.mark.parametrize(
-    ("stored", "status", "said"),
-    [
-        (full(), 0, "20 of 20 targets reached"),
-        (full(task_mb=300), 1, "19 of 20 targets reached"),
-        (without(full(), LATENCY), 1, "17 of 20 targets reached"),
-        (None, 1, "latest.json does not exist"),
-    ],
-    ids=["reached", "missed", "latency-missing", "nothing-stored"],
-)
-def test_stored_results_are_judged_without_running_anything(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stored: Results | None, status: int, said: str
-) -> None:
-    monkeypatch.setattr(document, "stored", lambda: stored)
-    assert command.main(["--judge"]) == status
-    assert said in "".join(capsys.readouterr())
-
-
 @pytest.mark.parametrize(
     ("arguments", "seconds", "status"),
     [
@@ -313,13 +166,10 @@ def test_planning_benchmark_fails_above_ten_seconds(
     assert '"partitions"' in out and ("longer than 10 s" in err) == (status == 1)
 
 
-def test_middle_of_a_run_is_taken_by_records_not_time() -> None:
-    assert _middle([(0.0, 100), (1.0, 120), (2.0, 500), (3.0, 900)]) == (2.0, 500)
-
-
 def test_latency_quantiles() -> None:
-    found = summary(OURS, 1, [float(n) for n in range(1000, 0, -1)])
-    assert (found.records, found.p50_ms, found.p90_ms, found.p99_ms, found.max_ms) == (1000, 501, 901, 991, 1000)
+    found = summary("latency", OURS, 1, [float(n) for n in range(2000, 0, -1)])
+    quantiles = found.p50_ms, found.p90_ms, found.p99_ms, found.p999_ms, found.max_ms
+    assert (found.records, quantiles) == (2000, (1001, 1801, 1981, 1999, 2000))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -361,23 +211,28 @@ def test_defaults_are_mirrormakers_own_and_tuning_only_adds() -> None:
     assert plain["run7->copy.topics"] == "orders" and plain["replication.factor"] == "3"
     about_speed = [key for key in plain if ".producer." in key or ".consumer." in key or key == "tasks.max"]
     assert about_speed == []
-    for tuned in (mirrormaker.for_throughput("run7", CASES[0]), mirrormaker.for_latency("run7")):
-        assert not tuned.keys() & plain.keys()
+    for candidate in [*mirrormaker.BULK.values(), *mirrormaker.TAIL.values()]:
+        tuned = mirrormaker.tuned("run7", CASES[0], candidate)
+        assert not tuned.keys() & plain.keys() and "{" not in str(tuned.items())
+    assert mirrormaker.BULK["defaults"] == mirrormaker.TAIL["defaults"] == {}
+    large = mirrormaker.tuned("run7", CASES[1], mirrormaker.BULK["large"])
+    assert large["copy.producer.compression.type"] == "zstd" and large["run7.consumer.max.poll.records"] == "20000"
 
 
-def test_defaults_run_in_the_first_round_alone() -> None:
-    """And no limit is given for what is re-encoded."""
-    wanted = Wanted([c.name for c in CASES] + [LATENCY], rounds=2)
+def test_all_systems_run_in_turn_and_no_limit_is_given_for_what_is_re_encoded() -> None:
+    wanted = Wanted([*(c.name for c in CASES), *(t.name for t in TAILS)], rounds=2)
     by_name = {case.name: wanted.turns(case) for case in CASES}
-    rest = MM2_TUNED, OURS, LIMIT, READING_LIMIT
-    first, second = [(1, s) for s in (MM2_DEFAULT, *rest)], [(2, s) for s in rest]
-    assert by_name["big"] == first + second
-    assert by_name["compacted"] == first[:3] + second[:2]
-    assert wanted.latency_turns() == [
-        (1, SOURCE_ALONE), (1, MM2_DEFAULT), (1, MM2_TUNED), (1, OURS),
-        (2, SOURCE_ALONE), (2, MM2_TUNED), (2, OURS),
-    ]  # fmt: skip
-    assert wanted.steps() == 3 + len(CASES) + sum(map(len, by_name.values())) + 7
+    assert by_name["big"] == [(n, s) for n in (1, 2) for s in (MM2, OURS, LIMIT, READING_LIMIT)]
+    assert by_name["compacted"] == [(n, s) for n in (1, 2) for s in (MM2, OURS)]
+    assert wanted.tail_turns() == [(n, s) for n in (1, 2) for s in (SOURCE_ALONE, MM2, OURS)]
+    assert wanted.steps() == 3 + len(CASES) + sum(map(len, by_name.values())) + 6 * len(TAILS)
+
+
+def test_only_what_is_mirrormakers_has_a_warm_up_and_only_ours_is_measured_as_a_whole() -> None:
+    wanted = Wanted(["big"])
+    assert [wanted.window(system) for system in (MM2, *CANDIDATES)] == [Window(30, 60)] * (1 + len(CANDIDATES))
+    assert wanted.window(OURS) == wanted.window(PLAIN) == WHOLE
+    assert wanted.window(LIMIT).warm_s == 0
 
 
 def test_cpu_of_a_process_that_ended_still_counts() -> None:
@@ -404,7 +259,7 @@ def test_cpu_of_a_process_that_ended_still_counts() -> None:
         (["--cases", "big,nothing"], "there are big"),
         (["--scale", "0"], "a number above 0"),
         (["--rounds", "many"], "a whole number"),
-        (["--systems", ""], "there are mm2-default"),
+        (["--systems", ""], "there are mm2, ours"),
     ],
     ids=["case", "scale", "rounds", "systems"],
 )
@@ -420,7 +275,7 @@ def test_bad_arguments_are_explained_and_end_with_status_2(
 def test_the_list_has_every_case(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == [*(case.name for case in CASES), LATENCY]
+    assert [line.split()[0] for line in lines] == [*(case.name for case in CASES), *(tail.name for tail in TAILS)]
 
 
 @pytest.mark.parametrize(
