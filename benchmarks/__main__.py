@@ -33,6 +33,7 @@ _EPILOG = f"""
 examples:
   python -m benchmarks                            everything, two hours; stores {LATEST.name}, docs and plot
   python -m benchmarks --cases big,latency        two cases; stores {PARTIAL.name}, which is not committed
+  python -m benchmarks --cases tls --add          a full run in parts: adds to {PARTIAL.name}
   python -m benchmarks --systems ours,limit --rounds 1 --cases small-batches
   python -m benchmarks --systems ours,ours-plain  the bulk copy on Spark, and in plain processes
   python -m benchmarks --quick                    a look, below five minutes; no target is judged
@@ -66,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nstopped", file=sys.stderr)
         return 130
-    except MirrorError as e:
+    except (MirrorError, ValueError) as e:
         print(f"\nbenchmarks: {e}", file=sys.stderr)
         return 1
     finally:
@@ -77,8 +78,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _bench(args: argparse.Namespace, work: Path) -> int:
-    wanted = _wanted(args)
-    bench = Bench(wanted, work)
+    bench = Bench(_wanted(args), work)
+    earlier = Results.load(PARTIAL.read_text(encoding="utf-8")) if args.add and PARTIAL.exists() else None
+    if earlier is not None:
+        earlier.with_those_of(bench.results)  # whether it can be, before anything is measured
     try:
         results = bench.run()
     except BaseException:
@@ -89,7 +92,10 @@ def _bench(args: argparse.Namespace, work: Path) -> int:
     if args.tune:
         Tunings.load().with_those_of(results).store(args.out or tuning.FILE)
         return 1 if results.failures else 0
-    complete = set(args.cases) == set(ALL) and set(args.systems) == set(SYSTEMS) and args.scale == 1 and not args.quick
+    if earlier is not None:
+        results = earlier.with_those_of(results)
+    everything = results.names == set(ALL) if args.add else set(args.cases) == set(ALL)
+    complete = everything and set(args.systems) == set(SYSTEMS) and args.scale == 1 and not args.quick
     _store(results, args.out or (LATEST if complete and not results.failures else PARTIAL))
     return _judge(results, complete)
 
@@ -158,6 +164,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=_rounds, default=3, metavar="N", help="of each case (default: 3)")
     parser.add_argument(
         "--scale", type=_scale, default=1.0, metavar="X", help=f"times as many records (default: 1); tiny: {TINY}"
+    )
+    parser.add_argument(
+        "--add", action="store_true", help=f"to the part in {PARTIAL.name}; when all cases are there, they are a full run"
     )
     parser.add_argument("--quick", action="store_true", help="a few cases, few records, one round, nobody is warm")
     parser.add_argument("--tune", action="store_true", help="find and store the best of MirrorMaker 2's tunings")

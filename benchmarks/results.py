@@ -62,6 +62,29 @@ class Results:
         bad += [(one.tail, one.system, one.round, one.failed) for one in self.latencies if one.failed]
         return [f"{case}, {system}, round {number}: {cause}" for case, system, number, cause in bad]
 
+    @property
+    def names(self) -> set[str]:
+        """The cases and tails that were run."""
+        return {case.name for case in self.cases} | {one.tail for one in self.latencies}
+
+    def with_those_of(self, later: Results) -> Results:
+        """Return both parts of one benchmark; where both have a case, the later one counts.
+
+        :raises ValueError: when they were not made on one machine, with the same software and the same settings.
+        """
+        mine, other = ({**r.settings, "tunings": None} for r in (self, later))
+        if (self.machine, self.software, mine) != (later.machine, later.software, other):
+            raise ValueError(
+                "the stored part is of another benchmark (machine, software or settings differ): delete it, or begin"
+                " without --add"
+            )
+        tunings = {**self.settings["tunings"], **{n: later.settings["tunings"][n] for n in later.names}}
+        return Results(
+            later.made, later.machine, later.software, {**later.settings, "tunings": tunings},
+            [*(case for case in self.cases if case.name not in later.names), *later.cases],
+            [*(one for one in self.latencies if one.tail not in later.names), *later.latencies],
+        )  # fmt: skip
+
     def latency(self, tail: str, system: str, figure: str) -> float | None:
         """Return the median over the rounds of ``p50_ms``, ``p90_ms``, ``p99_ms``, ``p999_ms`` or ``max_ms``."""
         runs = [one for one in self.latencies if (one.tail, one.system) == (tail, system)]

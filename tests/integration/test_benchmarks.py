@@ -46,18 +46,18 @@ def left_over(tmp_path: Path) -> list[str]:
 
 
 def test_a_tiny_benchmark_measures_both_systems_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    with bench(tmp_path, "--cases", "big", "--scale", "0.03", "--systems", ",".join(SYSTEMS)) as process:
+    with bench(tmp_path, "--cases", "big", "--scale", "0.01", "--systems", ",".join(SYSTEMS)) as process:
         out, err = process.communicate(timeout=1800)
     assert process.returncode == 0, err[-4000:]
     assert "Throughput" in out and "1 KB, lz4" in out, out
-    assert "no targets at scale 0.03" in err and "Targets" not in out, err[-4000:]
+    assert "no targets at scale 0.01" in err and "Targets" not in out, err[-4000:]
     found = Results.load((tmp_path / "found.json").read_text())
     (case,) = found.cases
-    assert case.records == 89_600 and [r.system for r in case.runs] == list(SYSTEMS)
+    assert case.records == 76_800 and [r.system for r in case.runs] == list(SYSTEMS)
     assert not found.failures, err
     ours, theirs = case.runs[1], case.runs[0]
     # A watcher that was paused finds nearly all of a fast copy there at its first look: then no figure says anything.
-    watched = [run for run in case.runs if run.records > case.records / 2]
+    watched = [run for run in case.runs if run.records > case.records / 4]  # of MirrorMaker 2, the second half counts
     assert all(run.seconds > 0 and case.median(run.system, per_s) == run.per_s > 0 for run in watched), err
     assert ours.whole_cpu_s > 0 and theirs.whole_cpu_s > 0
     assert all(0 < run.cpu_s < run.whole_cpu_s for run in (ours, theirs) if run in watched), err
@@ -75,9 +75,9 @@ def test_run_counts_only_if_target_holds_the_expected_records(
 ) -> None:
     case = next(c for c in CASES if c.name == "big")
     world = World(Endpoint(source_cluster), Endpoint(target_cluster))
-    task = Task(case, world, 0.01, topic_name, tmp_path / "run")
+    task = Task(case, world, 0.003, topic_name, tmp_path / "run")
     logs: list[str] = []
-    run = measure(LIMIT, task, case.total(0.01) + surplus, 1, WHOLE, lambda text: None, logs.append)
+    run = measure(LIMIT, task, case.total(0.003) + surplus, 1, WHOLE, lambda text: None, logs.append)
     assert (run.failed and run.failed.partition(", exit")[0], len(logs)) == (said, int(said is not None))
 
 

@@ -215,6 +215,41 @@ def test_missed_target_ends_with_status_1_after_storing(
     assert said in capsys.readouterr().out and Results.load(out.read_text()) == found
 
 
+def part(results: Results, names: set[str]) -> Results:
+    cases = [case for case in results.cases if case.name in names]
+    tunings = {"tunings": dict.fromkeys(results.names, "large")}
+    latencies = [one for one in results.latencies if one.tail in names]
+    return replace(results, settings={**results.settings, **tunings}, cases=cases, latencies=latencies)
+
+
+def test_parts_of_a_benchmark_are_a_full_run_when_all_cases_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second part has missed its targets for a case that the first one has, too: the later one counts."""
+    monkeypatch.setattr(command.signal, "signal", lambda *_: None)  # type: ignore[attr-defined]
+    for name in ("PARTIAL", "LATEST"):
+        monkeypatch.setattr(command, name, tmp_path / name)
+    monkeypatch.setattr(document, "write", lambda: None)
+    names = full().names
+    for run, chosen, status in [
+        (full(), {"big", "tls"}, 0), (full({"big": (0.5, 20)}), {"big"}, 1), (full(), names - {"big", "tls"}, 1),
+    ]:  # fmt: skip
+        assert not (tmp_path / "LATEST").exists()
+        monkeypatch.setattr(command, "Bench", BenchThatFound(part(run, chosen)))
+        assert command.main(["--cases", ",".join(sorted(chosen)), "--add"]) == status
+    whole = Results.load((tmp_path / "LATEST").read_text())
+    assert whole.names == names and len(whole.cases) == len(CASES) and len(whole.latencies) == 2 * len(TAILS)
+    assert missed(whole) == [f"{title('big')}: records a second"]
+
+
+def test_parts_of_different_benchmarks_are_not_joined() -> None:
+    one, other = part(full(), {"big"}), part(full(), {"tls"})
+    assert one.with_those_of(other).names == {"big", "tls"}
+    for wrong in (replace(other, machine={}), replace(other, settings={**other.settings, "scale": 0.5})):
+        with pytest.raises(ValueError, match="machine, software or settings differ"):
+            one.with_those_of(wrong)
+
+
 def test_failed_run_ends_with_status_1_despite_reached_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = full()
     found.cases[0].runs.append(Run(OURS, 4, failed="status 1"))
