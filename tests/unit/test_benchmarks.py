@@ -22,7 +22,7 @@ from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.batch import iter_batches
 from benchmarks import __main__ as command
-from benchmarks import adopt, document, fence, mirrormaker, planning, plot, records, table
+from benchmarks import adopt, document, fence, mirrormaker, planning, plot, records, table, tuning
 from benchmarks.bench import Wanted
 from benchmarks.cases import CASES, CODECS, TAILS
 from benchmarks.latency import SOURCE_ALONE, Latency, summary
@@ -270,6 +270,23 @@ def test_bad_arguments_are_explained_and_end_with_status_2(
     with pytest.raises(SystemExit) as ended:
         command.main(arguments)
     assert ended.value.code == 2 and said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        ([], Wanted(list(command.ALL))),
+        (["--quick"], Wanted(("big", "small-batches", "latency"), rounds=1, scale=0.1, warm_s=0.0, length_s=10.0)),
+        (["--quick", "--cases", "tls"], Wanted(["tls"], rounds=1, scale=0.1, warm_s=0.0, length_s=10.0)),
+        (["--tune"], Wanted(tuning.CLASSES, CANDIDATES, rounds=1, length_s=20.0)),
+        (["--tune", "--cases", "big"], Wanted(["big"], CANDIDATES, rounds=1, length_s=20.0)),
+    ],
+    ids=["all", "quick", "quick-part", "tune", "tune-part"],
+)
+def test_arguments_say_what_is_run(arguments: list[str], wanted: Wanted) -> None:
+    asked = command._wanted(command._arguments(arguments))
+    assert replace(asked, systems=list(asked.systems)) == replace(wanted, systems=list(wanted.systems))
+    assert set(wanted.cases) <= set(command.ALL)
 
 
 def test_the_list_has_every_case(capsys: pytest.CaptureFixture[str]) -> None:
