@@ -162,6 +162,8 @@ def _observe(
         if (wrong := _await_first(arrivals, running, note)) is not None:
             return wrong
         with _load(task) as load:
+            if (wrong := _await_load(arrivals, task, load)) is not None:
+                return wrong
             _take(arrivals, times.warm_s, "warming up", note)
             first, loaded = pace.sent, _written(task)
             _take(arrivals, times.length_s, "measuring", note)
@@ -199,6 +201,16 @@ def _load(task: Task) -> Iterator[Child | None]:
         yield child
     finally:
         child.terminate(5)
+
+
+def _await_load(arrivals: _Arrivals, task: Task, load: Child | None) -> str | None:
+    """Wait until the load flows; return what is wrong if it does not."""
+    deadline = time.monotonic() + _START_S
+    while load is not None and not _written(task):
+        arrivals.take(0.25)
+        if load.status() is not None or time.monotonic() > deadline:
+            return f"the load did not begin, status {load.status()}"
+    return None
 
 
 def _written(task: Task) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import LEDGER
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
@@ -108,9 +109,14 @@ class Endpoint:
                     raise
 
     def clear(self, keep: tuple[str, ...] = ()) -> None:
-        """Delete all topics but Kafka's own and ``keep``: what a run left is never there for the next."""
+        """Delete all topics but Kafka's own, the ledger and ``keep``: what a run left is never there for the next.
+
+        The engine refuses a target whose ledger is gone while a writer lease of an earlier run is left, and leases can't
+        be deleted. Names of runs are unique, so nothing of the ledger concerns a later one.
+        """
         with ClusterAdmin(self.plain) as admin:
-            admin.delete_topics([t for t in admin.topic_names() if not t.startswith("__") and t not in keep], unfenced)
+            left = [t for t in admin.topic_names() if not t.startswith("__") and t not in LEDGER.union(keep)]
+            admin.delete_topics(left, unfenced)
 
     def ends(self, wire: WireCluster, topic: str, partitions: int) -> list[int]:
         """Return where readers of each partition end."""
