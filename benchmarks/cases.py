@@ -103,7 +103,6 @@ class Tail:
 
     :param partitions: of the topic with the probes; the first ``hot`` of them get some.
     :param load_mb_s: MB a second that go into a second topic of the mirror meanwhile.
-    :param turn_s: seconds that a turn of our tail takes: less than is measured, so that each run has a change in it.
     :param tuned_as: as of :class:`Case`.
     """
 
@@ -112,7 +111,6 @@ class Tail:
     partitions: int = 8
     hot: int = 8
     load_mb_s: float = 0.0
-    turn_s: float = 45.0
     tuned_as: str = ""
 
     @property

@@ -34,7 +34,7 @@ from benchmarks.worlds import World, far_world
 SYSTEMS = (MM2, OURS)
 PLACES = {"source": "near the target", "target": "near the source"}  # by what is far
 _CASE = next(case for case in CASES if case.name == "big")
-_TAIL = replace(TAILS[0], turn_s=600.0)
+_TAIL = TAILS[0]
 _WARM_UP_S = 10.0
 _WINDOWS = {MM2: Window(_WARM_UP_S, 90.0), OURS: WHOLE}
 _MIN_FREE_MB = 2000

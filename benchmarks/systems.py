@@ -138,14 +138,13 @@ def proof(system: str, running: Running, total: int) -> str | None:
 
 def _start_ours(task: Task) -> Running:
     script = "bulk_copy.py" if task.tail is None else "streaming_tail.py"
-    turn = [] if task.tail is None else ["--turn-s", f"{task.tail.turn_s:g}"]
     spark = [
         str(spark_home() / "bin" / "spark-submit"), "--master", "local[2]", "--conf", "spark.ui.enabled=false",
         "--driver-java-options", JVM_OPTIONS,
         "--conf", f"spark.local.dir={task.work}", "--conf", f"spark.sql.warehouse.dir={task.work}/warehouse",
         str(ROOT / "spark_jobs" / script),
     ]  # fmt: skip
-    return _running(task, [[*spark, *_flow(task), *turn]], _spark_environment(task.work))
+    return _running(task, [[*spark, *_flow(task)]], _spark_environment(task.work))
 
 
 def _start_plain(task: Task) -> Running:

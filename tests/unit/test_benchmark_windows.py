@@ -10,7 +10,6 @@ import pytest
 from airflow_mirror.wire.batch import crc_is_valid, iter_batches
 from airflow_mirror.wire.records import decode
 from benchmarks import mirrormaker, records, segments, tuning
-from benchmarks.bench import Wanted
 from benchmarks.cases import CASES, TAILS
 from benchmarks.latency import Latency
 from benchmarks.measure import Run
@@ -122,9 +121,9 @@ def test_every_topic_written_as_files_fits_into_segments_at_full_scale() -> None
         assert len(view) * case.batches(1.0) <= segments.SEGMENT_BYTES and not case.settings
 
 
-def test_each_measured_tail_has_a_change_of_turn_in_it() -> None:
+def test_tails_with_many_partitions_have_few_hot_ones() -> None:
     for tail in TAILS:
-        assert tail.turn_s < Wanted([]).length_s and 0 < tail.hot <= tail.partitions
+        assert 0 < tail.hot <= tail.partitions
     many = [tail for tail in TAILS if "1,000" in tail.title]
     assert len(many) == 2
     for tail in many:
