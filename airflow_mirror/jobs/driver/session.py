@@ -17,6 +17,7 @@ from airflow_mirror.jobs.progress.bar import on_terminal
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 
 @contextmanager
@@ -42,3 +43,10 @@ def spark_context(name: str, stopping: threading.Event | None = None) -> Iterato
         yield context
     finally:
         context.stop()
+
+
+def sql_session() -> SparkSession:
+    """Return the session of this process's context, for what streams."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.getOrCreate()

@@ -18,7 +18,7 @@ from airflow_mirror.copy.spark.bulk import run_bulk
 from airflow_mirror.copy.task import CopyWork, work_to_json
 from airflow_mirror.jobs.driver import executors
 from airflow_mirror.jobs.driver.executors import handover_for
-from airflow_mirror.jobs.driver.session import spark_context
+from airflow_mirror.jobs.driver.session import spark_context, sql_session
 from airflow_mirror.jobs.driver.turns import Tail
 from airflow_mirror.jobs.progress.listener import Hosts, hosts_of
 from airflow_mirror.jobs.runner.directory import write_json
@@ -119,11 +119,9 @@ class SparkCrew:
 
     def follow(self, tail: Tail, work: CopyWork, turn_s: float) -> SparkStream:
         """Start a streaming query whose micro-batches are the turns."""
-        from pyspark.sql import SparkSession
-
         from airflow_mirror.copy.spark.tail import SOURCE_NAME, TailSource
 
-        spark: Any = SparkSession.builder.getOrCreate()  # of the present context
+        spark: Any = sql_session()
         spark.dataSource.register(TailSource)
         turn_file = self._scratch / "turn.json"
         tail.tell_turns(lambda turn: write_json(turn_file, turn))
