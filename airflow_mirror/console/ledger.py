@@ -22,7 +22,8 @@ from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError, LedgerMissing, LedgerNewer
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.export import export, restore
-from airflow_mirror.plan.ownership import Owned, owned_topics, owners, release, shares
+from airflow_mirror.plan.owned import Owned, owned_topics, owners, shares
+from airflow_mirror.plan.ownership import release
 
 
 def add(commands: Any) -> None:

@@ -25,7 +25,7 @@ from airflow_mirror.ledger.records import PLAN, SIGN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, ledger_store
-from airflow_mirror.plan.ownership import target_ids
+from airflow_mirror.plan.owned import target_ids
 
 _TEXT = """\
 Let topics pass from one mirror to another one, which goes on where the old one ended: nothing is copied again, and what

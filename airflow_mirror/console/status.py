@@ -43,7 +43,7 @@ from airflow_mirror.ledger.records import ACTIVE, BULK, DRILL, FENCE, LAST_PLAN,
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.ledger_store import last_hash
-from airflow_mirror.plan.ownership import ended_by, owners, shares
+from airflow_mirror.plan.owned import ended_by, owners, shares
 
 T = TypeVar("T")
 _EVERY_S = 2.0

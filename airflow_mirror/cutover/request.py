@@ -23,7 +23,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.ownership import target_ids
+from airflow_mirror.plan.owned import target_ids
 from airflow_mirror.sync.group_translation import Translate
 from airflow_mirror.sync.maps import OffsetMaps
 from airflow_mirror.verify.proof import Proofs

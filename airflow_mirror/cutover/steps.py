@@ -52,7 +52,7 @@ from airflow_mirror.errors import (
     Undecided,
 )
 from airflow_mirror.ledger.records import ACTIVE
-from airflow_mirror.plan.ownership import target_ids
+from airflow_mirror.plan.owned import target_ids
 
 CAUGHT_UP, FENCED, PROVEN, DRAINED, ENDING, QUIET, VERIFIED, SETTLED, GROUPS_MOVED, SEALED, CUT_OVER = (
     "CAUGHT_UP", "FENCED", "PROVEN", "DRAINED", "ENDING", "QUIET", "VERIFIED", "SETTLED", "GROUPS_MOVED", "SEALED",

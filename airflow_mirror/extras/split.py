@@ -29,6 +29,7 @@ from airflow_mirror.ledger.records import GROUP, IN_PART, KINDS, PASSES, kind_of
 from airflow_mirror.ledger.state import State
 from airflow_mirror.plan import ledger_store, ownership
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.owned import Owned, decided
 from airflow_mirror.sync.following import notes
 from airflow_mirror.wording import count, some
 
@@ -154,7 +155,7 @@ class Split:
         topics = [t.target_topic for t in self.part.topics]
         if missing := [topic for topic in topics if topic not in self.topic_ids]:
             raise InputError(f"the target has no topic {some(missing)}: nothing was copied that could pass on.")
-        owned = ownership.decided(self.ledger.values(), {topic: self.topic_ids[topic] for topic in topics})
+        owned = decided(self.ledger.values(), {topic: self.topic_ids[topic] for topic in topics})
         if opened := [topic for topic, one in owned.items() if one.opened_by is not None]:
             raise MirrorCutOver(self.mirror, opened, owned[opened[0]].opened_at or "")
         source = self.part.source_cluster_id
@@ -204,9 +205,9 @@ class Split:
             )
         return with_plan(values, self.mirror, self.rest.hash)
 
-    def _passing(self) -> dict[str, ownership.Owned]:
+    def _passing(self) -> dict[str, Owned]:
         """Return what is decided about those topics that are the old mirror's by now."""
-        owned = ownership.decided(self.ledger.values(), self.topic_ids)
+        owned = decided(self.ledger.values(), self.topic_ids)
         return {topic: one for topic, one in sorted(owned.items()) if one.mirror == self.mirror}
 
     def _known(self) -> dict[str, bytes]:

@@ -72,7 +72,7 @@ class TailView:
         """
         from airflow_mirror.jobs.health.judging import TailFacts
         from airflow_mirror.jobs.runner.wishes import Wishes
-        from airflow_mirror.plan.ownership import ended_by
+        from airflow_mirror.plan.owned import ended_by
 
         try:
             tail = self.living() or self.tail()

@@ -15,7 +15,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, build
 from airflow_mirror.plan.build import Before
 from airflow_mirror.plan.ledger_store import last_between
-from airflow_mirror.plan.ownership import topics_of
+from airflow_mirror.plan.owned import topics_of
 from airflow_mirror.plan.recreated_topics import decisions_of
 from airflow_mirror.sync.taking_over import begun_before
 

@@ -31,7 +31,7 @@ from airflow_mirror.ledger.state import State
 from airflow_mirror.plan import ledger_store, ownership
 from airflow_mirror.plan.mm2_topics import marked
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.ownership import Owned
+from airflow_mirror.plan.owned import Owned, owners, shares
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.seen_configs import LastSeen
 from airflow_mirror.wording import count, some
@@ -76,7 +76,7 @@ class Retirement:
 
     def _newer(self) -> dict[str, LedgerNewer]:
         """Return the topics about which a newer version of the package decided."""
-        return ownership.owners(self.ledger.values())[1]
+        return owners(self.ledger.values())[1]
 
     def steps(self, keep: Mapping[str, str] | None, as_seen: Callable[[Values], object]) -> Iterator[Step]:
         """Yield what is to be done, in order. Each step must be done before the next one is asked for, or none at all.
@@ -135,7 +135,7 @@ class Retirement:
             keys = {key: (values[key], self.ledger.time_ms(key)) for key in self._gone(values, keep)}
             if ledger_store.is_retiring(values, self.mirror):  # by this one, or another one: nobody has planned since
                 del keys[LAST_PLAN.key(self.mirror)]
-            held = ownership.shares(ownership.owners(values)[0])
+            held = shares(owners(values)[0])
             mine = {f"topic {t}": one for t, one in held if one.mirror == self.mirror and not one.opened_by}
             return {**keys, **{topic: one for topic, one in mine.items() if not one.released}}
 
@@ -196,7 +196,7 @@ class Retirement:
         return {topic for topic, one in self._shares() if one.mirror != self.mirror}
 
     def _shares(self) -> list[tuple[str, Owned]]:
-        return ownership.shares(ownership.owners(self.ledger.values())[0])
+        return shares(owners(self.ledger.values())[0])
 
     @cached_property
     def _plans(self) -> list[Plan]:

@@ -37,7 +37,7 @@ class Direction:
 
     @property
     def opened_by(self) -> str:
-        """By whom the topics were opened, as :class:`airflow_mirror.plan.ownership.Owned` has it."""
+        """By whom the topics were opened, as :class:`airflow_mirror.plan.owned.Owned` has it."""
         return f"{self.by} {self.attempt}"
 
     def value(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NewTopicSpec, TopicInfo
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.records import TRACE
-from airflow_mirror.plan.ownership import decided
+from airflow_mirror.plan.owned import decided
 
 SETTINGS = {"cleanup.policy": "compact"}
 

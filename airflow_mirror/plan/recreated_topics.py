@@ -13,7 +13,7 @@ from airflow_mirror.errors import LedgerMissing
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.inventory import Inventory, TopicState
-from airflow_mirror.plan.ownership import decided
+from airflow_mirror.plan.owned import decided
 
 _REMEDY = "Delete the target topic, or exclude this one. Then a tail takes it in at its next look, or the next plan does."
 

@@ -21,7 +21,7 @@ from airflow_mirror.ledger.decisions import Ledger, Values
 from airflow_mirror.plan.direction import ARMED, direction
 from airflow_mirror.plan.mm2_topics import marked
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.ownership import Owned, decided
+from airflow_mirror.plan.owned import Owned, decided
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from airflow_mirror.kafka.permit import Permit, since_boot_s
 from airflow_mirror.ledger.decisions import Decisions, Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.ownership import owned_topics, require_active
+from airflow_mirror.plan.owned import owned_topics
+from airflow_mirror.plan.ownership import require_active
 from airflow_mirror.plan.standing import Clock, since_decided
 from airflow_mirror.sync.configs import ConfigsReport, sync_configs
 from airflow_mirror.sync.seen_configs import LastSeen, prefix

@@ -26,7 +26,7 @@ from airflow_mirror.ledger.decisions import Decisions
 from airflow_mirror.ledger.state import State
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan, TopicPlan
-from airflow_mirror.plan.ownership import active_topics, not_active
+from airflow_mirror.plan.owned import active_topics, not_active
 from airflow_mirror.sync.maps import OffsetMaps
 from airflow_mirror.sync.write_permit import WritePermit
 from airflow_mirror.wire import requests

@@ -16,7 +16,7 @@ from airflow_mirror.jobs.runner.directory import job_name
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.plan.ownership import owned_topics
+from airflow_mirror.plan.owned import owned_topics
 from sandbox import Cluster
 from sandbox.airflow import AirflowStandalone
 from tests.e2e.records import create, fill, read_all

@@ -21,7 +21,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.plan.ownership import owned_topics
+from airflow_mirror.plan.owned import owned_topics
 from airflow_mirror.sync.maps import MapSource
 from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.result import PartitionPair

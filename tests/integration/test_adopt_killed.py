@@ -14,7 +14,7 @@ from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.ledger_store import last_hash
-from airflow_mirror.plan.ownership import owned_topics
+from airflow_mirror.plan.owned import owned_topics
 from airflow_mirror.sync.maps import MapSource
 from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.result import PartitionPair

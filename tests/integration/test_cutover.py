@@ -58,7 +58,7 @@ from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.chain import links
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.ownership import owned_topics
+from airflow_mirror.plan.owned import owned_topics
 from airflow_mirror.verify.remaining import verify_rest
 from sandbox import Cluster
 from tests import cutting_over

@@ -21,7 +21,7 @@ from airflow_mirror.jobs.runner.guarding import guarded
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.plan.ownership import owned_topics
+from airflow_mirror.plan.owned import owned_topics
 from sandbox import Cluster
 from tests.integration.cutover_world import HeardFence, World, Writer, wait_for, writer_lease
 

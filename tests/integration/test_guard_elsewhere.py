@@ -14,7 +14,7 @@ import pytest
 
 from airflow_mirror.cutover.decision import LIFTED, UP, FenceState, fence_state
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.plan.ownership import owned_topics
+from airflow_mirror.plan.owned import owned_topics
 from airflow_mirror.plan.store import write as write_plan
 from sandbox import Cluster
 from tests.integration.cutover_world import World, Writer, wait_for, writer_lease

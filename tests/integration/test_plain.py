@@ -15,7 +15,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import SIGN
 from airflow_mirror.ledger.state import state_of
-from airflow_mirror.plan.ownership import owned_topics
+from airflow_mirror.plan.owned import owned_topics
 from sandbox import Cluster
 from tests.integration import plain
 from tests.integration.copying import (

@@ -27,7 +27,8 @@ from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import build, ledger_store
 from airflow_mirror.plan.amendment import next_amendment
-from airflow_mirror.plan.ownership import claim, mark_cut_over, owned_topics
+from airflow_mirror.plan.owned import owned_topics
+from airflow_mirror.plan.ownership import claim, mark_cut_over
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.topics import create_target_topics
 from sandbox import Cluster

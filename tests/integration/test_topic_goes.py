@@ -22,7 +22,8 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, build
 from airflow_mirror.plan.ledger_store import keep_on, last_between
-from airflow_mirror.plan.ownership import begin, owned_topics
+from airflow_mirror.plan.owned import owned_topics
+from airflow_mirror.plan.ownership import begin
 from airflow_mirror.plan.recreated_topics import decisions_of
 from airflow_mirror.verify.remaining import verify_rest
 from sandbox import Cluster

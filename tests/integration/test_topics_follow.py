@@ -24,7 +24,8 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, build
 from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.ledger_store import fetch, keep
-from airflow_mirror.plan.ownership import active_topics, begin
+from airflow_mirror.plan.owned import active_topics
+from airflow_mirror.plan.ownership import begin
 from airflow_mirror.plan.recreated_topics import decisions_of
 from airflow_mirror.sync.topics import create_target_topics
 from sandbox import Cluster

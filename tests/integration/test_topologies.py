@@ -30,7 +30,8 @@ from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import SETTINGS, Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan
-from airflow_mirror.plan.ownership import begin, claim, mark_cut_over, owned_topics, release
+from airflow_mirror.plan.owned import owned_topics
+from airflow_mirror.plan.ownership import begin, claim, mark_cut_over, release
 from airflow_mirror.plan.upstream import upstream_of
 from airflow_mirror.sync.loops import LoopWatch
 from airflow_mirror.sync.topics import create_target_topics

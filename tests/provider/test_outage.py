@@ -129,7 +129,7 @@ def test_mirror_that_is_over_or_unknown_has_no_outage(
         OutageProbe("dst", "m", 60.0, False).look()
     one = probe(job="j", unhealthy=True)
     monkeypatch.setattr(outage, "ended_by", lambda *_: "ended by cutover")
-    monkeypatch.setattr("airflow_mirror.plan.ownership.ended_by", lambda *_: "ended by cutover")
+    monkeypatch.setattr("airflow_mirror.plan.owned.ended_by", lambda *_: "ended by cutover")
     assert one.look() is None
     ledger.decide(lambda _: {"active/m": None, "plan/m": {"hash": "p", "v": 1}})
     assert OutageProbe("dst", "m", 60.0, True).look() is None, "no tail, and so nothing that could be lost"

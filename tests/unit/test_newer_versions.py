@@ -39,9 +39,10 @@ from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger import chain, records
 from airflow_mirror.ledger.fold import NOTHING, Decision, Fold, Verdict
 from airflow_mirror.ledger.kinds import Newer, in_pieces
-from airflow_mirror.plan import ledger_store, ownership
+from airflow_mirror.plan import ledger_store, owned, ownership
 from airflow_mirror.plan.amendment import next_amendment
 from airflow_mirror.plan.direction import direction
+from airflow_mirror.plan.owned import owned_topics, owners
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.log_starts import observations
@@ -121,7 +122,7 @@ DECISIONS: dict[str, tuple[str, Callable[[MemoryLedger], object]]] = {
     "failover": ("direction/m", lambda ledger: promote(ledger, PLAN, IDS, TURNED, None)),
     "way back": ("direction/m", lambda ledger: armed("m", ledger.values())),
     "topics for a way back": ("topic/orders", lambda ledger: ownership.adopt(ledger, PLAN, cast("Any", Topics()))),
-    "owner of a topic": ("topic/orders", lambda ledger: ownership.decided(ledger.values(), IDS)),
+    "owner of a topic": ("topic/orders", lambda ledger: owned.decided(ledger.values(), IDS)),
     "hand-over of a topic": ("topic/orders", lambda ledger: ownership.mark_cut_over(ledger, PLAN, IDS, "noon")),
     "opening of a topic": ("topic/orders", lambda ledger: ownership.require_opened(ledger, PLAN)),
 }  # fmt: skip
@@ -300,11 +301,9 @@ def test_what_a_newer_version_decided_about_others_does_not_keep_anybody_from_an
     ownership.require_opened(ledger, PLAN)
     shut_again(ledger, "orders")
     assert ledger.values()["topic/theirs"] == decisions["topic/theirs"]
-    assert (
-        ownership.owned_topics(ledger).keys() == {"orders"} and ownership.owned_topics(ledger)["orders"].opened_by is None
-    )
+    assert owned_topics(ledger).keys() == {"orders"} and owned_topics(ledger)["orders"].opened_by is None
     assert ownership.release(ledger, "m", lambda: None) == ["orders"]
-    assert ownership.owners(ledger.values())[1].keys() == {"theirs"}
+    assert owners(ledger.values())[1].keys() == {"theirs"}
 
 
 def test_tail_and_who_watches_it_work_beside_a_newer_version() -> None:

@@ -19,10 +19,11 @@ from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Sign, activ
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
-from airflow_mirror.plan import ledger_store, ownership
+from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 from airflow_mirror.plan.missing_acls import Lacking, lacking
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.owned import mirrors
 from airflow_mirror.plan.rights import FAILOVER as ROLE
 from airflow_mirror.sync.ends import follower, notes
 from airflow_mirror.sync.groups import positions_in, selected
@@ -238,7 +239,7 @@ def mirror_of(on: Side, mirror: str) -> tuple[Plan, Direction | None, ActiveTail
     # names, since the tail has ended, and whoever completes it must open the same topics.
     plan_hash = decided.plan if decided else tail.plan if tail else ledger_store.last_hash(values, mirror)
     if plan_hash is None:
-        known = ", ".join(sorted(ownership.mirrors(values))) or "none"
+        known = ", ".join(sorted(mirrors(values))) or "none"
         raise InputError(f"the target knows no mirror {mirror!r}; it knows {known}. Nothing was changed.")
     plan = on.plan(mirror, plan_hash)
     # A ledger that was restored elsewhere has the same plans: promoted there, nobody would find the records.

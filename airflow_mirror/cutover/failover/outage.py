@@ -14,7 +14,7 @@ from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.runner.active import active_tail
 from airflow_mirror.jobs.runner.state import LOST, RUNNING
 from airflow_mirror.ledger.state import State
-from airflow_mirror.plan.ownership import ended_by, mirrors
+from airflow_mirror.plan.owned import ended_by, mirrors
 from airflow_mirror.sync.ends import notes
 
 SOURCE_LOST, UNHEALTHY = "source lost", "mirror unhealthy"

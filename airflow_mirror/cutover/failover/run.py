@@ -37,7 +37,8 @@ from airflow_mirror.kafka.permit import Permit, recently
 from airflow_mirror.ledger.records import ACTIVE, CUT, SIGN
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.ownership import require_exclusive_topics, target_ids
+from airflow_mirror.plan.owned import target_ids
+from airflow_mirror.plan.ownership import require_exclusive_topics
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.acl_rules import grantable
 from airflow_mirror.sync.acls import create_rules, read_scope

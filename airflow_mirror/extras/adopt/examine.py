@@ -21,7 +21,8 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, build, ledger_store
 from airflow_mirror.plan.model import TopicPlan
-from airflow_mirror.plan.ownership import active_topics, require_active, require_exclusive_topics
+from airflow_mirror.plan.owned import active_topics
+from airflow_mirror.plan.ownership import require_active, require_exclusive_topics
 from airflow_mirror.plan.recreated_topics import decisions_of
 
 log = logging.getLogger(__name__)

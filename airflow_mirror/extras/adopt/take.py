@@ -30,7 +30,8 @@ from airflow_mirror.ledger import state
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import PLAN, SIGN
 from airflow_mirror.plan import ledger_store
-from airflow_mirror.plan.ownership import claim, owners, shares
+from airflow_mirror.plan.owned import owners, shares
+from airflow_mirror.plan.ownership import claim
 from airflow_mirror.plan.upstream import upstream_of
 from airflow_mirror.sync.maps import mapped_range
 from airflow_mirror.wording import listed

@@ -34,7 +34,7 @@ from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import SHORTEST_HOLD_MS
-from airflow_mirror.plan.ownership import decided
+from airflow_mirror.plan.owned import decided
 from airflow_mirror.sync.log_starts.deciding import retention_of
 from airflow_mirror.sync.log_starts.observations import FOREVER
 from airflow_mirror.wording import some

@@ -28,7 +28,8 @@ from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror, time_ms
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.ledger_store import fetch_rule, with_amendments
-from airflow_mirror.plan.ownership import claim, claimed_ids, require_active, target_ids
+from airflow_mirror.plan.owned import claimed_ids, target_ids
+from airflow_mirror.plan.ownership import claim, require_active
 from airflow_mirror.plan.store import is_hash
 from airflow_mirror.plan.upstream import upstream_of
 from airflow_mirror.sync.maps import mapped_topics

@@ -41,7 +41,8 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import State, state_of
 from airflow_mirror.plan import Plan, ledger_store
-from airflow_mirror.plan.ownership import ended_by, require_active
+from airflow_mirror.plan.owned import ended_by
+from airflow_mirror.plan.ownership import require_active
 
 log = logging.getLogger(__name__)
 

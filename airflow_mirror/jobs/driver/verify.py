@@ -32,7 +32,7 @@ from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.configs import cleaned_sides, held_topics
-from airflow_mirror.plan.ownership import active_topics, target_ids
+from airflow_mirror.plan.owned import active_topics, target_ids
 from airflow_mirror.sync.maps import MapSource, OffsetMaps, map_source
 from airflow_mirror.verify.pairs import paired
 from airflow_mirror.verify.proof import Proofs

@@ -50,7 +50,7 @@ from airflow_mirror.ledger.decisions import Decisions, Ledger
 from airflow_mirror.ledger.records import SHARE, SIGN
 from airflow_mirror.ledger.state import State, state_of
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.plan.ownership import ended_by
+from airflow_mirror.plan.owned import ended_by
 
 log = logging.getLogger(__name__)
 

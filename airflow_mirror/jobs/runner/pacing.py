@@ -16,7 +16,7 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import BULK, WISH_LOOK
 from airflow_mirror.ledger.state import State, state_of
 from airflow_mirror.plan.ledger_store import unknown_mirror
-from airflow_mirror.plan.ownership import mirrors
+from airflow_mirror.plan.owned import mirrors
 
 VERBS = ("pause", "resume", "rate")
 RESTS = "RESTS"

@@ -20,7 +20,7 @@ from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.build import Before
 from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.ownership import Owned
+from airflow_mirror.plan.owned import Owned
 from airflow_mirror.plan.start_offsets import Begun
 from tests.builders import plan_of, topic_plan
 from tests.unit.plan.builders import a_mirror

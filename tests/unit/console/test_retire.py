@@ -30,7 +30,7 @@ from airflow_mirror.ledger.records import KINDS
 from airflow_mirror.plan import ledger_store, ownership
 from airflow_mirror.plan.direction import FAILOVER, Direction, turn
 from airflow_mirror.plan.mm2_topics import mark, marked
-from airflow_mirror.plan.ownership import Owned
+from airflow_mirror.plan.owned import Owned
 from tests.builders import plan_of, topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.plan.builders import a_mirror

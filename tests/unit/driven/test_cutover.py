@@ -49,7 +49,7 @@ from airflow_mirror.kafka.model import ConfigEntry, GroupInfo, Replicas, TopicIn
 from airflow_mirror.ledger.chain import Link, digest, links
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan import ledger_store
-from airflow_mirror.plan.ownership import owned_topics
+from airflow_mirror.plan.owned import owned_topics
 from airflow_mirror.sync.schemas.registry import Registry
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Connection

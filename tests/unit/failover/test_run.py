@@ -28,6 +28,7 @@ from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.plan import ownership
 from airflow_mirror.plan.direction import Direction, direction, turn
 from airflow_mirror.plan.mm2_topics import mark
+from airflow_mirror.plan.owned import active_topics, owned_topics
 from airflow_mirror.sync import seen_acls
 from airflow_mirror.sync.ends.notes import End, SourceEnds
 from airflow_mirror.sync.following import notes
@@ -278,7 +279,7 @@ def test_two_failovers_at_once_are_one(world: World) -> None:
     assert report.direction.attempt == first[0]
     record = Record(Part(world.state, ("failover/m/",)), "m", first[0])
     assert record.cut().offsets == {A0: 50, A1: 40, B0: 30}
-    assert {one.opened_by for one in ownership.owned_topics(world.ledger()).values()} == {f"failover {first[0]}"}
+    assert {one.opened_by for one in owned_topics(world.ledger()).values()} == {f"failover {first[0]}"}
 
 
 def test_the_mirrors_jobs_may_not_write_any_more(world: World) -> None:
@@ -288,14 +289,14 @@ def test_the_mirrors_jobs_may_not_write_any_more(world: World) -> None:
     for refused in (ownership.require_active, ownership.claim):
         with pytest.raises(MirrorCutOver):
             refused(ledger, PLAN, target)  # type: ignore[operator]
-    assert ownership.active_topics(ledger, PLAN, target) == set()  # type: ignore[arg-type]
+    assert active_topics(ledger, PLAN, target) == set()  # type: ignore[arg-type]
 
 
 def test_topics_that_a_cutover_has_handed_over_stay_open_since_then(world: World) -> None:
     ownership.mark_cut_over(world.ledger(), PLAN, {"a": "id-a"}, "noon")
     world.fail_over()
     assert world.outcome()["open"] == {"a", "b"}
-    assert ownership.owned_topics(world.ledger())["a"].opened_at == "noon"
+    assert owned_topics(world.ledger())["a"].opened_at == "noon"
 
 
 def test_a_finished_cutover_leaves_nothing_to_fail_over(world: World) -> None:

@@ -25,6 +25,7 @@ from airflow_mirror.ledger import records
 from airflow_mirror.ledger.decisions import Change, Values
 from airflow_mirror.plan import ledger_store, ownership
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.owned import owned_topics
 from airflow_mirror.sync import seen_acls
 from airflow_mirror.sync.ends.notes import SourceEnds
 from tests.builders import plan_of, rule, topic_plan
@@ -286,7 +287,7 @@ class World:
     def outcome(self) -> dict[str, Any]:
         """What everybody can see afterwards."""
         values = self.ledger().values()
-        owned = ownership.owned_topics(self.ledger())
+        owned = owned_topics(self.ledger())
         return {
             "open": {topic for topic, one in owned.items() if one.opened_by is not None},
             "direction": "direction/m" in values,

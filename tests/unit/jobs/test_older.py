@@ -25,7 +25,7 @@ from airflow_mirror.jobs.runner.active import ActiveTail
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry
-from airflow_mirror.plan.ownership import Owned
+from airflow_mirror.plan.owned import Owned
 from airflow_mirror.wire.errors import StoppedByQuota
 from tests.driven.cluster import DrivenCluster
 from tests.driven.ledger import LedgerCluster

@@ -10,7 +10,8 @@ import pytest
 from airflow_mirror.common.policy import DECISIONS
 from airflow_mirror.errors import MirrorCutOver
 from airflow_mirror.jobs.driver import prepare
-from airflow_mirror.plan.ownership import claim, mark_cut_over, target_ids
+from airflow_mirror.plan.owned import target_ids
+from airflow_mirror.plan.ownership import claim, mark_cut_over
 from tests.driven.ledger import LedgerCluster
 from tests.unit.plan.test_model import a_plan
 from tests.unit.plan.test_ownership import NOON

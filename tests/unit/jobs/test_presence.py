@@ -28,7 +28,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.amendment import amended, next_amendment
 from airflow_mirror.plan.direction import Direction, turn
-from airflow_mirror.plan.ownership import Owned
+from airflow_mirror.plan.owned import Owned
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.builders import plan_of, request, topic_plan
 from tests.driven.ledger import LedgerCluster

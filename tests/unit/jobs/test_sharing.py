@@ -30,7 +30,7 @@ from airflow_mirror.jobs.runner.state import FAILED, RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.ledger.records import MEMBER, SIGN, TOPIC
 from airflow_mirror.ledger.state import State
-from airflow_mirror.plan.ownership import Owned
+from airflow_mirror.plan.owned import Owned
 from tests.driven.ledger import LedgerCluster
 from tests.unit.jobs.sharing import LEASE, MIRROR, TAIL, Clock, process, ranges, result, share
 from tests.unit.ledger.memory import MemoryState

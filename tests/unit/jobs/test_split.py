@@ -17,7 +17,7 @@ from airflow_mirror.jobs.runner.active import ActiveTail, active_tail
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.ownership import Owned, owned_topics
+from airflow_mirror.plan.owned import Owned, owned_topics
 from airflow_mirror.sync.following import notes
 from tests.builders import plan_of, topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState

@@ -44,6 +44,7 @@ from airflow_mirror.ledger.kinds import Kind as Row
 from airflow_mirror.ledger.records import kind_of
 from airflow_mirror.plan import ledger_store, mm2_topics, ownership
 from airflow_mirror.plan.direction import Direction, direction
+from airflow_mirror.plan.owned import owners
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.ends import notes as ends
 from airflow_mirror.sync.following import notes
@@ -146,7 +147,7 @@ KINDS = [
     Kind({"fence/m": {"v": 1, **asdict(OWNED)}}, fence_of, ("process",)),
     Kind({"direction/m": TURNED.value()}, lambda v: direction(v, "m")),
     Kind({"drilling/m": {"v": 1, "run": "run", "owner": "me"}}, lambda v: another(MemoryLedger(), v, "m", "you", 0.0)),
-    Kind(decided_by(lambda one: ownership.mark_cut_over(one, PLAN, IDS, "noon")), lambda v: ownership.owners(v)[0]
+    Kind(decided_by(lambda one: ownership.mark_cut_over(one, PLAN, IDS, "noon")), lambda v: owners(v)[0]
     ),
     Kind(decided_by(lambda one: mm2_topics.mark(one, ["heartbeats"])), mm2_topics.marked),
     Kind({"plan/m": {"v": 1, "hash": PLAN.hash}}, lambda v: ledger_store.last_hash(v, "m")),

@@ -21,7 +21,7 @@ from airflow_mirror.jobs.runner.active import Sign
 from airflow_mirror.ledger import records
 from airflow_mirror.ledger.kinds import Kind, Newer, Retire, Split, known
 from airflow_mirror.ledger.records import KINDS, MAP, SHARED_TOPIC, TOPIC, kind_of
-from airflow_mirror.plan.ownership import Owned
+from airflow_mirror.plan.owned import Owned
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.ledger.written import GOLDEN, written
 

@@ -14,7 +14,7 @@ from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.holes import HoleSamples
 from airflow_mirror.plan.inventory import Inventory, Refusal
 from airflow_mirror.plan.model import HoleEstimate
-from airflow_mirror.plan.ownership import Owned
+from airflow_mirror.plan.owned import Owned
 from airflow_mirror.plan.upstream import Upstream
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
 from tests.unit.plan.test_model import NOW

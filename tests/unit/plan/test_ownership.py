@@ -12,18 +12,8 @@ from hypothesis import strategies as st
 from airflow_mirror.errors import InputError, MirrorCutOver, TopicsOwned, TopicsShared
 from airflow_mirror.plan.ledger_store import keep
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.ownership import (
-    active_topics,
-    claim,
-    mark_cut_over,
-    mirrors,
-    owned_topics,
-    release,
-    require_active,
-    require_opened,
-    require_own_name,
-    topics_of,
-)
+from airflow_mirror.plan.owned import active_topics, mirrors, owned_topics, topics_of
+from airflow_mirror.plan.ownership import claim, mark_cut_over, release, require_active, require_opened, require_own_name
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.plan.test_model import a_plan
 from tests.unit.plan.test_store import FakeCluster

@@ -15,7 +15,8 @@ from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.plan import Plan, amend
 from airflow_mirror.plan.brokers import Told
 from airflow_mirror.plan.inventory import Inventory, TopicState
-from airflow_mirror.plan.ownership import Owned, claim, owned_topics
+from airflow_mirror.plan.owned import Owned, owned_topics
+from airflow_mirror.plan.ownership import claim
 from airflow_mirror.plan.recreated_topics import created_again, decisions_of
 from airflow_mirror.plan.upstream import Upstream
 from tests.builders import plan_of, topic_plan

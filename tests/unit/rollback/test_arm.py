@@ -33,6 +33,7 @@ from airflow_mirror.ledger.kinds import in_pieces
 from airflow_mirror.plan import ledger_store, ownership
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction, turn
 from airflow_mirror.plan.findings import Finding
+from airflow_mirror.plan.owned import ended_by, owned_topics
 from tests.builders import plan_of, rule, topic_plan
 from tests.unit.cutover.authorizer import may_write
 from tests.unit.cutover.builders import GivenSide
@@ -48,7 +49,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 def is_armed(world: World) -> bool:
     """The reverse mirror may write to the old source, by decisions on both sides, and applications may not."""
     decided = armed("flow", world.new.ledger.values())
-    owned = ownership.owned_topics(world.old.ledger).get("orders")
+    owned = owned_topics(world.old.ledger).get("orders")
     assert decided is not None and owned is not None
     ownership.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
     assert (decided.generation, decided.primary, decided.attempt, decided.plan) == (1, "new", "monday", REVERSE.hash)
@@ -108,7 +109,7 @@ def test_topics_are_the_reverse_mirrors_only_after_the_direction(world: World, m
     monkeypatch.setattr(ownership, "adopt", killed)
     with pytest.raises(Died):
         world.arm()
-    assert ownership.owned_topics(world.old.ledger) == {}
+    assert owned_topics(world.old.ledger) == {}
 
 
 def test_fence_can_be_lifted_without_the_target(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +123,7 @@ def test_fence_can_be_lifted_without_the_target(world: World, monkeypatch: pytes
     assert ended == ["flow", "flow-reverse"], "no job may copy among what applications write then"
     with pytest.raises(MirrorCutOver):  # nor begin to, as the next try of a tail does
         ownership.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
-    assert ownership.ended_by(world.old.ledger.values(), "flow-reverse") == "ended by lift-fence"
+    assert ended_by(world.old.ledger.values(), "flow-reverse") == "ended by lift-fence"
     assert world.old.acls == {rule("orders", "WRITE", "ALLOW", "User:shop")}
 
 
@@ -362,7 +363,7 @@ def test_mirror_that_was_retired_and_cut_over_again_has_a_way_back(world: World)
 def retire_reverse(world: World) -> None:
     """As `airflow-mirror retire` of the mirror that copies back: its topics are nobody's, and no plan of it is kept."""
     old, name = world.old, "flow-reverse"
-    owned = ownership.owned_topics(old.ledger)
+    owned = owned_topics(old.ledger)
     topics = {f"topic/{topic}" for topic, one in owned.items() if one.mirror == name}
     old.ledger.decide(lambda values: {k: None for k in values if k in topics or k.split("/")[1:2] == [name]} or None)
     old.state.write({key: None for key in old.state.read() if key.startswith(f"plan/{name}/")})
@@ -382,7 +383,7 @@ def test_way_back_whose_mirror_was_retired_is_armed_anew_where_nothing_was_copie
     assert way_back("flow", world.on).plan == again.plan == REVERSE and len(world.built) == 3
     assert ledger_store.last_hash(world.old.ledger.values(), "flow-reverse") == REVERSE.hash
     assert direction(world.old.ledger.values(), "flow-reverse") == replace(again.direction, by="armed")
-    assert ownership.owned_topics(world.old.ledger)["orders"].mirror == "flow-reverse"
+    assert owned_topics(world.old.ledger)["orders"].mirror == "flow-reverse"
     assert not may_write(world.old.acls, "User:shop", "orders")
     assert world.arm().direction == again.direction
 
@@ -413,7 +414,7 @@ def test_killed_before_any_change_the_next_call_arms_a_retired_way_back(monkeypa
             one.changes.left = 10**6
             one.arm()
             assert way_back("flow", one.on).plan == REVERSE, number
-            assert ownership.owned_topics(one.old.ledger)["orders"].mirror == "flow-reverse", number
+            assert owned_topics(one.old.ledger)["orders"].mirror == "flow-reverse", number
         else:
             assert number > 3
             return

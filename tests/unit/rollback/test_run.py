@@ -24,8 +24,8 @@ from airflow_mirror.errors import NoWayBack, RollbackRefused
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.kinds import in_pieces
 from airflow_mirror.ledger.records import ACTIVE
-from airflow_mirror.plan import ownership
 from airflow_mirror.plan.direction import direction
+from airflow_mirror.plan.owned import owned_topics
 from tests.builders import rule
 from tests.unit.cutover.builders import GivenSide
 from tests.unit.rollback.world import PLAN, REVERSE, Died, World
@@ -99,7 +99,7 @@ def test_one_record_decides_fence_direction_topics_and_tail(back: Back) -> None:
     assert len(ledger.records) == records + 1
     assert turned_to is not None and (turned_to.generation, turned_to.primary, turned_to.by) == (2, "old", "rollback")
     assert fence is not None and fence.phase == OPENED
-    assert ownership.owned_topics(ledger)["orders"].opened_by == REVERSE.hash
+    assert owned_topics(ledger)["orders"].opened_by == REVERSE.hash
     assert values.get("active/flow-reverse") is None
 
 
@@ -152,7 +152,7 @@ def test_what_was_rolled_back_is_not_armed_again(back: Back) -> None:
     back.roll_back()
     with pytest.raises(NoWayBack, match="decided to be the primary"):
         back.arm()
-    assert ownership.owned_topics(back.old.ledger)["orders"].opened_by == REVERSE.hash
+    assert owned_topics(back.old.ledger)["orders"].opened_by == REVERSE.hash
 
 
 def test_rollback_has_a_way_back_itself(back: Back, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ def test_rollback_has_a_way_back_itself(back: Back, monkeypatch: pytest.MonkeyPa
     back.new.state.write(in_pieces(f"plan/flow/{forward.hash}", forward.to_json().encode()))
     found = arming.arm(back.on.turned(), report_of, REVERSE)
     assert found.direction is not None and (found.direction.generation, found.direction.primary) == (3, "old")
-    assert ownership.owned_topics(back.new.ledger)["orders"].opened_by is None
+    assert owned_topics(back.new.ledger)["orders"].opened_by is None
     assert way_back("flow-reverse", back.on.turned()).plan == forward
 
 

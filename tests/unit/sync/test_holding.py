@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.errors import InputError
-from airflow_mirror.plan.ownership import Owned
+from airflow_mirror.plan.owned import Owned
 from airflow_mirror.sync import holding
 from airflow_mirror.sync.configs import ConfigsReport
 from tests.builders import plan_of, topic_plan

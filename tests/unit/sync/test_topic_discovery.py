@@ -19,7 +19,7 @@ from airflow_mirror.plan.amend import Draft
 from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.ledger_store import keep, with_amendments
 from airflow_mirror.plan.model import TopicPlan
-from airflow_mirror.plan.ownership import Owned, owned_topics
+from airflow_mirror.plan.owned import Owned, owned_topics
 from airflow_mirror.plan.upstream import Upstream
 from airflow_mirror.sync import topic_discovery
 from airflow_mirror.sync.topic_discovery import AmendingReport, TopicFollower

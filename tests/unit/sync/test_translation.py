@@ -14,7 +14,8 @@ from airflow_mirror.kafka.model import GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.direction import Direction, turn
-from airflow_mirror.plan.ownership import Owned, mark_cut_over
+from airflow_mirror.plan.owned import Owned
+from airflow_mirror.plan.ownership import mark_cut_over
 from airflow_mirror.sync import groups as translation
 from airflow_mirror.sync.groups import translate_groups
 from tests.builders import CommitsMany, plan_of, topic_plan

@@ -1,0 +1,178 @@
+"""What the target's ledger says of target topics: which mirror each belongs to, and whether it is in production.
+
+Values and readings only; who decides, and what is refused by it, is :mod:`.ownership`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_mirror.errors import LedgerNewer
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Decisions, Values
+from airflow_mirror.ledger.kinds import known
+from airflow_mirror.ledger.records import ACTIVE, DIRECTION, FENCE, LAST_PLAN, SHARED_TOPIC, TOPIC
+from airflow_mirror.plan.direction import ROLLBACK
+from airflow_mirror.plan.model import Plan, TopicPlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owned:
+    """What is decided about one target topic.
+
+    :param topic_id: its id at that time; empty where brokers have none.
+    :param mirror: name of the mirror that it belongs to.
+    :param source_id: id of that mirror's source cluster: mirrors of one name and several sources are several mirrors.
+    :param opened_by: hash of the plan that handed it over; None while it is the mirror's.
+    :param opened_at: when, ISO 8601.
+    :param released: the mirror gives it up, and a job of it may still write: nobody may begin to.
+    :param upstream: ids of all clusters that its records come from, sorted; None: only the source cluster is known.
+    :param source_topic_id: of the source topic whose records it holds, or will; None where nobody wrote that down.
+    :param sharers: the mirrors that share it, each as if it had the topic alone; ``mirror`` and ``source_id`` are empty.
+    """
+
+    topic_id: str
+    mirror: str
+    source_id: str
+    opened_by: str | None = None
+    opened_at: str | None = None
+    released: bool | None = None
+    upstream: tuple[str, ...] | None = None
+    source_topic_id: str | None = None
+    sharers: tuple[Owned, ...] = ()
+
+    @classmethod
+    def of(cls, topic: str, value: Any) -> Owned:
+        """Return what a decision says.
+
+        :raises LedgerNewer: a newer version of the package wrote it: "it is free" is not a safe assumption.
+        """
+        if isinstance(value, dict) and value.get("v") == SHARED_TOPIC.version:
+            return cls.shared(*(cls.of(topic, one) for one in SHARED_TOPIC.read(value, topic)["sharers"]))
+        return TOPIC.decoded(_owned, value, topic)
+
+    @classmethod
+    def shared(cls, *sharers: Owned) -> Owned:
+        """Return a topic that these mirrors share."""
+        by_name = sorted(sharers, key=lambda one: (one.mirror, one.source_id))
+        return cls(topic_id=by_name[0].topic_id, mirror="", source_id="", sharers=tuple(by_name))
+
+    @property
+    def owner(self) -> str:
+        """Whose it is, for people."""
+        if self.sharers:
+            return f"shared by {', '.join(one.owner for one in self.sharers)}"
+        gives_up = ", which is giving it up" if self.released else ""
+        return f"mirror {self.mirror!r} of cluster {self.source_id}{gives_up}"
+
+    @property
+    def feeds(self) -> frozenset[str]:
+        """The clusters that records come from; none where applications write, because it is in production."""
+        if self.sharers:
+            return frozenset().union(*(one.feeds for one in self.sharers))
+        return frozenset() if self.opened_by is not None else frozenset(self.upstream or (self.source_id,))
+
+    def of_mirror(self, mirror: str, source_id: str) -> Owned | None:
+        """Return it as one mirror has it, alone or with others; None if it has not."""
+        return next((one for one in self.sharers or (self,) if (one.mirror, one.source_id) == (mirror, source_id)), None)
+
+    def value(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        if self.sharers:
+            return {"v": SHARED_TOPIC.version, "sharers": [one.value() for one in self.sharers]}
+        return {
+            "v": TOPIC.version,
+            **{key: found for key, found in vars(self).items() if key != "sharers" and found is not None},
+        }
+
+
+def _owned(fields: dict[str, Any]) -> Owned:
+    return known(Owned)({**fields, "sharers": ()})
+
+
+def owned_topics(ledger: Decisions) -> dict[str, Owned]:
+    """Return what is decided, by target topic, as far as :func:`owners` knows; one created again has another id."""
+    return owners(ledger.values())[0]
+
+
+def owners(values: Values) -> tuple[dict[str, Owned], dict[str, LedgerNewer]]:
+    """Return what is decided, by target topic, and what a newer version of the package decided, likewise."""
+    found: dict[str, Owned] = {}
+    newer: dict[str, LedgerNewer] = {}
+    for topic in TOPIC.under(values):
+        try:
+            found[topic] = Owned.of(topic, values[TOPIC.key(topic)])
+        except LedgerNewer as e:
+            newer[topic] = e
+    return found, newer
+
+
+def mirrors(values: Values) -> set[str]:
+    """Return the names of the mirrors of which anything is decided, as far as this version can read it."""
+    named = {name for kind in (LAST_PLAN, ACTIVE, FENCE, DIRECTION) for name in kind.under(values)}
+    return named | {one.mirror for _, one in shares(owners(values)[0])}
+
+
+def shares(owned: Mapping[str, Owned]) -> list[tuple[str, Owned]]:
+    """Return target topics, each with one mirror that has it; one that is shared comes several times.
+
+    :param owned: as from :func:`owned_topics`.
+    """
+    return [(topic, share) for topic, one in owned.items() for share in one.sharers or (one,)]
+
+
+def ended_by(values: Values, mirror: str) -> str:
+    """Return what handed over all that a mirror has here, as ``ended by cutover``; empty: it has something left."""
+    by = {one.opened_by for _, one in shares(owners(values)[0]) if one.mirror == mirror}
+    if not by or None in by:
+        return ""
+    # A failover leaves its name and attempt there; a cutover the hash of its plan, and so does a rollback, which is the
+    # cutover of what copies back: it turns the direction besides.
+    turned = DIRECTION.at(values, mirror) or {}
+    hashed = ROLLBACK if turned.get("by") == ROLLBACK else "cutover"
+    return f"ended by {next((str(one).split()[0] for one in by if ' ' in str(one)), hashed)}"
+
+
+def topics_of(ledger: Decisions, mirror: str, source_id: str, target: ClusterAdmin) -> list[str]:
+    """Return the target topics that belong to a mirror, in production or not; one that was created again is nobody's."""
+    ours = {t: one for t, one in owned_topics(ledger).items() if one.of_mirror(mirror, source_id) is not None}
+    there = target.topics(list(ours))
+    return [t for t, one in ours.items() if t in there and one.topic_id in ("", there[t].topic_id)]
+
+
+def decided(values: Values, topic_ids: Mapping[str, str]) -> dict[str, Owned]:
+    """Return what is decided about topics as they are now, without those that were created again since.
+
+    :param topic_ids: their present ids, by name.
+    """
+    found = ((t, Owned.of(t, values[key])) for t in topic_ids if (key := TOPIC.key(t)) in values)
+    # Without an id nobody knows whether the topic is a new one.
+    return {t: one for t, one in found if one.topic_id in ("", topic_ids[t])}
+
+
+def claimed_ids(values: Values, topic_ids: Mapping[str, str]) -> dict[str, str]:
+    """Return the ids of topics when it was decided whose they are, by name; the present one where nothing is decided.
+
+    :param topic_ids: their present ids, by name.
+    """
+    owned = owners(values)[0]
+    return {t: (owned[t].topic_id if t in owned else "") or now for t, now in topic_ids.items()}
+
+
+def active_topics(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> set[str]:
+    """Return those of the plan's target topics that this mirror may write to: they are its own, and not in production."""
+    owned = decided(ledger.values(), target_ids(plan, target))
+    ours = {t: one.of_mirror(plan.mirror.name, plan.source_cluster_id) for t, one in owned.items()}
+    return {t for t, one in ours.items() if one is not None and one.opened_by is None and not one.released}
+
+
+def not_active(topic: TopicPlan) -> str:
+    """Return why what follows a mirror leaves a topic alone that is not among its :func:`active_topics`, for people."""
+    return f"the ledger does not say that {topic.target_topic} is this mirror's and not in production"
+
+
+def target_ids(plan: Plan, target: ClusterAdmin) -> dict[str, str]:
+    """Return the present ids of a plan's target topics, by name, as far as they exist."""
+    return {name: info.topic_id for name, info in target.topics([t.target_topic for t in plan.topics]).items()}
