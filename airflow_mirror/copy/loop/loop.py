@@ -27,10 +27,10 @@ from airflow_mirror.copy.loop.clusters import Clusters
 from airflow_mirror.copy.loop.crew import Crew, Dialler
 from airflow_mirror.copy.loop.limits import Memory, Pace, Throttle
 from airflow_mirror.copy.loop.mailbox import Mailbox
-from airflow_mirror.copy.loop.maps import MapKeeper
+from airflow_mirror.copy.loop.maps import MapKeeper, store_of
 from airflow_mirror.copy.loop.opener import Opened, Opener, Order
 from airflow_mirror.copy.loop.partition import PartitionCopy
-from airflow_mirror.copy.loop.retries import Retries, Verdict, verdict
+from airflow_mirror.copy.loop.retries import Retries, Verdict, ends_all, verdict
 from airflow_mirror.copy.loop.source_side import FetchLane, SourceSide
 from airflow_mirror.copy.loop.standstill import Standstill
 from airflow_mirror.copy.loop.states import ENDED, State
@@ -40,7 +40,7 @@ from airflow_mirror.copy.loop.watch import Watch
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.options import DEFAULT_MAX_BATCH_BYTES, CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.errors import LeaseUnconfirmed, MirrorError, SourceGone, TryAgain
+from airflow_mirror.errors import LeaseUnconfirmed, MirrorError
 from airflow_mirror.wire import heart
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
@@ -79,7 +79,7 @@ class CopyLoop:
         self.memory = Memory(_MEMORY_BYTES)
         self._throttles: dict[str, Throttle] = {}
         self._standstill = Standstill(self.memory, clock)
-        self._store = store or _map_store(self.partitions, options)
+        self._store = store or store_of(self.partitions, options)
         bound_s = options.give_up_after_s
         self._retries = Retries(clock) if bound_s is None else Retries(clock, bound_s)
         self._lease_patience_s = LEASE_PATIENCE_S if bound_s is None else bound_s
@@ -391,23 +391,10 @@ class CopyLoop:
         # mended it.
         p.stop(error)
         self._retries.drop(p)
-        self._aborted |= _aborts(self._options, error)
+        self._aborted |= ends_all(self._options, error)
 
     def retry_later(self, p: PartitionCopy, cause: Exception | str) -> None:
         """Discard what is in flight for a partition, and re-read the target's end after a pause."""
         p.fail()
         if (error := self._retries.again(p, cause)) is not None:
             self.stop(p, error)
-
-
-def _aborts(options: CopyOptions, error: MirrorError) -> bool:
-    """Return whether one partition's error ends the task. A topic that is gone is no failure to send."""
-    if isinstance(error, TryAgain):
-        return options.aborts_when_given_up
-    return options.abort_on_send_failure and not isinstance(error, SourceGone)
-
-
-def _map_store(partitions: Iterable[PartitionCopy], options: CopyOptions) -> MapStore | None:
-    """Return the store of offset maps; None if all ranges keep their offsets."""
-    mapped = [p.range.map_key for p in partitions if p.range.is_mapped]
-    return MapStore(options.mirror, mapped) if mapped else None

@@ -11,6 +11,7 @@ from airflow_mirror.copy.loop.opener import store_map
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.wire.cluster import WireCluster
 
 EVERY_S = 60.0  # after a crash, this much of both logs has to be walked again; a piece is 240 bytes for each partition
@@ -65,3 +66,9 @@ class MapKeeper:
         # Of a partition that has failed meanwhile, the opening derives what is missing here.
         if left is not None and p.generation == generation:
             p.give_back_map(left)  # stored with the next part
+
+
+def store_of(partitions: Iterable[PartitionCopy], options: CopyOptions) -> MapStore | None:
+    """Return the store of offset maps; None if all ranges keep their offsets."""
+    mapped = [p.range.map_key for p in partitions if p.range.is_mapped]
+    return MapStore(options.mirror, mapped) if mapped else None

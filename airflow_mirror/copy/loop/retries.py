@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from airflow_mirror.copy.loop.partition import PartitionCopy
-from airflow_mirror.errors import LeaseLost, LeaseUnconfirmed, MirrorError, TargetMoved, TryAgain
+from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.errors import LeaseLost, LeaseUnconfirmed, MirrorError, SourceGone, TargetMoved, TryAgain
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,13 @@ def verdict(error: MirrorError) -> Verdict:
     # Of `Fenced`, too, which is a TryAgain: who took the partition over either holds the lease, and ours ends with the
     # next check, or was an earlier copier of ours, and the opening takes it back.
     return Verdict.RETRY if isinstance(error, TryAgain | TargetMoved) else Verdict.STOP
+
+
+def ends_all(options: CopyOptions, error: MirrorError) -> bool:
+    """Return whether one partition's error ends the task. A topic that is gone is no failure to send."""
+    if isinstance(error, TryAgain):
+        return options.aborts_when_given_up
+    return options.abort_on_send_failure and not isinstance(error, SourceGone)
 
 
 @dataclass
