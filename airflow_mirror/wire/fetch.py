@@ -13,13 +13,14 @@ from typing import NamedTuple
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.wire.connection import Connection
+from airflow_mirror.wire.topology import by_topic
 
 API_KEY, OLDEST, NEWEST = 1, 4, 11
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 _LOG_STARTS, _SESSIONS, _LEADER_EPOCHS, _RACKS = 5, 7, 9, 11  # the versions that added them
 
 _HEAD = struct.Struct(">iiiib")  # replica, max wait, min bytes, max bytes, isolation
-_SESSION = struct.Struct(">ii")  # session id, session epoch: none
+_SESSION = struct.Struct(">ii")  # session id, session epoch
 _ASKED = struct.Struct(">iiqqi")  # partition, leader epoch, offset, log start, max bytes
 _ASKED_V5 = struct.Struct(">iqqi")  # partition, offset, log start, max bytes
 _ASKED_V4 = struct.Struct(">iqi")  # partition, offset, max bytes
@@ -34,6 +35,21 @@ class FetchSpec(NamedTuple):
     offset: int
     max_bytes: int
     leader_epoch: int = -1
+
+
+class Place(NamedTuple):
+    """A request's place in a session (KIP-227); see :class:`~airflow_mirror.wire.session.FetchSession`.
+
+    :param session_id: 0: of no session before this request. :param epoch: -1: no session; 0: a new one begins.
+    :param forgotten: partitions that the session loses.
+    """
+
+    session_id: int
+    epoch: int
+    forgotten: Sequence[TopicPartition] = ()
+
+
+NO_SESSION = Place(0, -1)
 
 
 class FetchedPartition(NamedTuple):
@@ -56,16 +72,21 @@ def version(connection: Connection) -> int:
     return connection.newest(API_KEY, OLDEST, NEWEST)
 
 
+def has_sessions(connection: Connection) -> bool:
+    """Return whether the broker keeps sessions: from 1.1 on."""
+    return version(connection) >= _SESSIONS
+
+
 def ask(
     connection: Connection, specs: Sequence[FetchSpec], max_wait_ms: int, min_bytes: int, max_bytes: int, isolation: int,
-    *, wait: bool = True,
+    *, wait: bool = True, place: Place = NO_SESSION,
 ) -> int:  # fmt: skip
     """Send a request in the newest version that the broker serves; return its correlation id.
 
-    :param wait: see :meth:`Connection.send`.
+    :param wait: see :meth:`Connection.send`. :param place: only where :func:`has_sessions`.
     """
     spoken = version(connection)
-    body = encode(specs, max_wait_ms, min_bytes, max_bytes, isolation, spoken)
+    body = encode(specs, max_wait_ms, min_bytes, max_bytes, isolation, spoken, place)
     return connection.send(API_KEY, spoken, [body], wait=wait)
 
 
@@ -91,20 +112,19 @@ def at_once(
 
 
 def encode(
-    specs: Sequence[FetchSpec], max_wait_ms: int, min_bytes: int, max_bytes: int, isolation: int, spoken: int = NEWEST
-) -> bytes:
+    specs: Sequence[FetchSpec], max_wait_ms: int, min_bytes: int, max_bytes: int, isolation: int, spoken: int = NEWEST,
+    place: Place = NO_SESSION,
+) -> bytes:  # fmt: skip
     """Encode a request body; ``specs`` may be in any order, topics are grouped."""
     # Replica -1: a consumer, who gets no more than the high watermark, or the last stable offset.
     out = bytearray(_HEAD.pack(-1, max_wait_ms, min_bytes, max_bytes, isolation))
     if spoken >= _SESSIONS:
-        # No session (KIP-227): each request names all of its partitions, so that a lost answer leaves nothing on the
-        # broker that the next request would have to know.
-        out += _SESSION.pack(0, -1)
-    by_topic: dict[str, list[FetchSpec]] = {}
+        out += _SESSION.pack(place.session_id, place.epoch)
+    topics: dict[str, list[FetchSpec]] = {}
     for spec in specs:
-        by_topic.setdefault(spec.tp.topic, []).append(spec)
-    out += struct.pack(">i", len(by_topic))
-    for topic, wanted in by_topic.items():
+        topics.setdefault(spec.tp.topic, []).append(spec)
+    out += struct.pack(">i", len(topics))
+    for topic, wanted in topics.items():
         name = topic.encode()
         out += struct.pack(">h", len(name)) + name + struct.pack(">i", len(wanted))
         for spec in wanted:
@@ -116,10 +136,19 @@ def encode(
             else:
                 out += _ASKED_V4.pack(spec.tp.partition, spec.offset, spec.max_bytes)
     if spoken >= _SESSIONS:
-        out += struct.pack(">i", 0)  # no forgotten topics
+        forgotten = by_topic(place.forgotten)
+        out += struct.pack(">i", len(forgotten))
+        for topic, numbers in forgotten.items():
+            name = topic.encode()
+            out += struct.pack(f">h{len(name)}si{len(numbers)}i", len(name), name, len(numbers), *numbers)
     if spoken >= _RACKS:
         out += struct.pack(">h", 0)
     return bytes(out)
+
+
+def session_of(body: memoryview, spoken: int = NEWEST) -> int:
+    """Return the id of the session that a response body tells; 0: none."""
+    return int(struct.unpack_from(">i", body, 6)[0]) if spoken >= _SESSIONS else 0
 
 
 def decode(body: memoryview, spoken: int = NEWEST) -> tuple[int, int, list[FetchedPartition]]:

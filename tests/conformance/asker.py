@@ -10,7 +10,7 @@ older one lacks is NOT_TOLD; what can't be asked at all is answered with NOT_SER
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from uuid import UUID
@@ -136,6 +136,27 @@ class Asker:
         # A real broker looks for the end of what it sent in a sparse index, and may name transactions behind it.
         aborted = [(self._id(p), first) for p, first in one.aborted if first < upper]
         return one.error, one.high_watermark, one.last_stable, one.log_start, aborted, batches
+
+    def fetch_in_session(
+        self, number: int, epoch: int, offsets: Mapping[int, int], forgotten: Sequence[int] = ()
+    ) -> tuple[int, tuple[Any, ...]]:
+        """Return the session's number, and (error, whether there is one, [(partition, error, high watermark, log start,
+        number of batches)]).
+
+        :param offsets: of the partitions that the request names.
+        """
+        connection = self._connection
+        version = fetch.version(connection)
+        specs = [fetch.FetchSpec(self.tp._replace(partition=p), offset, 1 << 20) for p, offset in offsets.items()]
+        place = fetch.Place(number, epoch, [self.tp._replace(partition=p) for p in forgotten])
+        body = connection.roundtrip(fetch.API_KEY, version, [fetch.encode(specs, 0, 0, 1 << 20, 0, version, place)])
+        _, error, partitions = fetch.decode(body, version)
+        told = fetch.session_of(body, version)
+        rows = [
+            (one.tp.partition, one.error, one.high_watermark, one.log_start, len(list(iter_batches(one.records))))
+            for one in partitions
+        ]
+        return told, (error, bool(told), rows)
 
     def list_offsets(self, timestamp: int, isolation: int = 0, epoch: int = -1) -> tuple[Any, ...]:
         """Return (error, timestamp, offset, leader epoch)."""

@@ -13,6 +13,7 @@ from tests.driven import protocol
 from tests.driven.protocol import Frame
 from tests.driven.refused import HungUp
 from tests.driven.script import WAIT_S
+from tests.driven.sessions import Sessions
 
 if TYPE_CHECKING:
     from tests.driven.cluster import DrivenCluster
@@ -25,6 +26,7 @@ class Broker:
 
     :ivar served: API key -> (lowest, highest) version; change it to look like an older broker.
     :ivar deaf_to: API keys of requests of which it reads no more than the beginning, as long as they stand in here.
+    :ivar sessions: its fetch sessions, which end when it stops.
     :ivar advertises: the host and port that its cluster tells clients; None: where it listens.
     """
 
@@ -33,6 +35,7 @@ class Broker:
         self.port = 0
         self.advertises: tuple[str, int] | None = None
         self.deaf_to: set[int] = set()
+        self.sessions = Sessions()
         self.deaf = threading.Event()  # a request has come that it is deaf to
         self._listener: socket.socket | None = None
         self._links: set[_Link] = set()
@@ -58,6 +61,7 @@ class Broker:
     def stop(self) -> None:
         """Stop listening and reset every connection."""
         listener, self._listener = self._listener, None
+        self.sessions.evict()
         if listener is not None:
             with suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)  # ends the accept that a thread waits in

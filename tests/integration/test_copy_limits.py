@@ -164,7 +164,7 @@ def test_a_copy_never_waits_while_it_could_fetch(
     def watching(self: CopyLoop, timeout_s: float) -> None:
         nonlocal stalled
         under_way = self._out.busy or self._steps.busy
-        asked = any(lane.asked or lane.dialling for lane in self._in._lanes.values())
+        asked = any(lane.busy or lane.dialling for lane in self._in._lanes.values())
         stalled += not under_way and not asked and any(p.wants_fetch for p in self.partitions)
         await_answers(self, timeout_s)
 

@@ -8,6 +8,7 @@ nothing: the loop re-reads the target's end and calls :meth:`PartitionCopy.reope
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from airflow_mirror.copy.batches import tombstones
@@ -52,6 +53,8 @@ class PartitionCopy(Fetched):
     state: State = State.WAITING
     error: MirrorError | None = None  # the error that stopped it
     fetching: bool = False
+    rests: bool = False  # nothing has come for a while
+    fed_at: float = -math.inf  # when records came last, by the loop's clock
     generation: int = 0  # grows whenever it is not open any more; responses to older requests are discarded
     failures: int = 0  # reopenings since the last progress
     opened: bool = False  # at least once, so its position is known
@@ -99,8 +102,13 @@ class PartitionCopy(Fetched):
 
     @property
     def wants_fetch(self) -> bool:
+        """True if another fetch response could be used, and none was asked for."""
+        return not self.fetching and self.takes_more
+
+    @property
+    def takes_more(self) -> bool:
         """True if another fetch response could be used."""
-        waiting = self.state not in OPEN or self.fetching or self.fetch_offset >= self.end or self.has_shed
+        waiting = self.state not in OPEN or self.fetch_offset >= self.end or self.has_shed
         # Two are enough for a backlog: one being written, one ready. A trickle needs more, or the partition would miss
         # the next long poll while its last record is in flight, and would then wait half a second for that poll to end.
         queued = sum(len(one.buffers) for one in self._responses)  # each may hold other partitions' bytes as well
@@ -213,6 +221,7 @@ class PartitionCopy(Fetched):
         self._next = self._filler = None
         self.trail.cut(self.fetch_offset)
         self.has_shed = True
+        self.touch()  # a session may have it at the old offset
         self._unanswered = sent and sent.without_bytes()
         return self._unanswered
 

@@ -1,6 +1,6 @@
-"""Fetch 4 to 11: batches as they lie in the log, cut where the limits end.
+"""Fetch 4 to 11: batches as they lie in the log, cut where the limits end. Sessions are `sessions`.
 
-Left out: sessions, followers, racks, topic ids (13), and that a real broker ends an answer where a segment ends. A long
+Left out: followers, racks, topic ids (13), and that a real broker ends an answer where a segment ends. A long
 poll ends when there is news, when the cluster's clock passes its time, or after a few real milliseconds.
 """
 
@@ -18,6 +18,7 @@ from tests.driven.refused import Refused
 
 if TYPE_CHECKING:
     from tests.driven.broker import Broker
+    from tests.driven.sessions import Session
 
 KEY, SERVED = 1, (4, 11)
 _Topic = Response.FetchableTopicResponse
@@ -26,28 +27,43 @@ _Topic = Response.FetchableTopicResponse
 def answer(broker: Broker, message: Any, refusal: Refusal) -> Any:
     """Wait for ``min_bytes`` like a broker, unless something is wrong."""
     cluster = broker.cluster
+    if code := refusal(None):
+        return Response(throttle_time_ms=0, error_code=code, session_id=0, responses=[])
+    try:
+        session = broker.sessions.take(message)
+    except Refused as e:
+        return Response(throttle_time_ms=0, error_code=e.code, session_id=0, responses=[])
     due = cluster.clock.now_ms + message.max_wait_ms
-    waiting = message.max_wait_ms > 0
+    waiting = message.max_wait_ms > 0 and bool(session.kept)
     while True:
         if code := refusal(None):
             return Response(throttle_time_ms=0, error_code=code, session_id=0, responses=[])
-        response, size, wrong = _read(broker, message, refusal)
+        answers, size, wrong = _read(broker, session, message, refusal)
         if not waiting or wrong or size >= message.min_bytes or cluster.clock.now_ms >= due:
-            return response
+            told, number = session.news(answers), broker.sessions.keep(message, session)
+            return Response(throttle_time_ms=0, error_code=0, session_id=number, responses=_topics(told))
         waiting = cluster.news.wait(min(cluster.long_poll_s, message.max_wait_ms / 1000))
 
 
-def _read(broker: Broker, message: Any, refusal: Refusal) -> tuple[Any, int, bool]:
-    topics, size, wrong = [], 0, False
-    for topic in message.topics:
-        partitions = []
-        for asked in topic.partitions:
-            one = _partition(broker, topic.topic, asked, message, message.max_bytes - size, refusal, first=not size)
-            size += len(one.records)
-            wrong = wrong or one.error_code != 0
-            partitions.append(one)
-        topics.append(_Topic(topic=topic.topic, partitions=partitions))
-    return Response(throttle_time_ms=0, error_code=0, session_id=0, responses=topics), size, wrong
+def _read(
+    broker: Broker, session: Session, message: Any, refusal: Refusal
+) -> tuple[dict[TopicPartition, Any], int, bool]:
+    answers, size, wrong = {}, 0, False
+    for tp, kept in session.kept.items():
+        room = message.max_bytes - size
+        answers[tp] = one = _partition(broker, tp.topic, kept.asked, message, room, refusal, first=not size)
+        size += len(one.records)
+        wrong = wrong or one.error_code != 0
+    return answers, size, wrong
+
+
+def _topics(answers: dict[TopicPartition, Any]) -> list[Any]:
+    topics: dict[str, list[Any]] = {}
+    # What a broker has never heard of it adds when the rest is read.
+    unheard = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for tp, one in sorted(answers.items(), key=lambda item: item[1].error_code == unheard):
+        topics.setdefault(tp.topic, []).append(one)
+    return [_Topic(topic=topic, partitions=partitions) for topic, partitions in topics.items()]
 
 
 def _partition(broker: Broker, topic: str, asked: Any, message: Any, room: int, refusal: Refusal, *, first: bool) -> Any:

@@ -12,6 +12,7 @@ import pytest
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.loop import loop
 from airflow_mirror.copy.loop.clusters import Clusters
+from airflow_mirror.copy.loop.fetch_lane import Kind
 from airflow_mirror.copy.loop.leaders import Connect
 from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.offsets.store import MapStore
@@ -181,7 +182,7 @@ def test_arrived_answer_is_read_before_giving_up_its_broker(source: DrivenCluste
         if gate.arrived.is_set() and not answered.is_set():
             gate.release()
             asked = [lane.connection for lane in copy.loop._out._lanes.values() if lane.sent]
-            asked += [lane.connection for lane in copy.loop._in._lanes.values() if lane.asked]
+            asked += [lane.connection for lane in copy.loop._in._lanes.values() if lane.busy]
             for connection in asked:
                 assert connection is not None
                 assert select.select([connection], [], [], WAIT_S)[0], "the answer has arrived"
@@ -282,8 +283,8 @@ def test_ending_session_is_replaced_while_copying_goes_on(
     monkeypatch.setattr(Connection, "_log_in", lambda _: pytest.fail("the loop logs in"))
 
     with Following(source, target, ranges_of(source, "t")) as copy:
-        copy.until(lambda: ends(target) == [5] and (1, True) in copy.loop._in._lanes, "it is copied, and followed")
-        lanes = [copy.loop._in._lanes[1, True], *copy.loop._out._lanes.values()]
+        copy.until(lambda: ends(target) == [5] and (1, Kind.TAIL) in copy.loop._in._lanes, "it is copied, and followed")
+        lanes = [copy.loop._in._lanes[1, Kind.TAIL], *copy.loop._out._lanes.values()]
         copy.until(lambda: all(lane.connection for lane in lanes), "all are connected")
         before = [lane.connection for lane in lanes]
         for p in copy.loop.partitions:

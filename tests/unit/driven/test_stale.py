@@ -8,6 +8,7 @@ import time
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.copy.loop.fetch_lane import Kind
 from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.ranges import MAPPED, CopyRange
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -40,7 +41,7 @@ def test_fetch_answer_from_before_a_failure_is_discarded(source: DrivenCluster, 
         again.wait()
         assert p.failures == 1 and p.state is State.READY
         late.release()
-        following.until(lambda: not following.loop._in._lanes[1, True].asked, "the late answer is there")
+        following.until(lambda: not following.loop._in._lanes[1, Kind.TAIL].busy, "the late answer is there")
         again.release()
         following.until(lambda: ends(target) == [10], "all is copied")
         assert p.counters.padded == 0

@@ -30,6 +30,14 @@ def test_request_says_what_the_schema_reads(version: int) -> None:
         assert (read.session_id, read.session_epoch, list(read.forgotten_topics_data)) == (0, -1, [])
 
 
+@pytest.mark.parametrize("version", [version for version in VERSIONS if version >= 7])
+def test_place_in_a_session_is_what_the_schema_reads(version: int) -> None:
+    place = fetch.Place(2**31 - 1, 12, [TP("é", 4), TP("b", 1), TP("é", 2)])
+    read = FetchRequest.decode(fetch.encode([], 500, 1, 1 << 20, 0, version, place), version=version)
+    assert (read.session_id, read.session_epoch, list(read.topics)) == (2**31 - 1, 12, [])
+    assert [(t.topic, list(t.partitions)) for t in read.forgotten_topics_data] == [("é", [4, 2]), ("b", [1])]
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_response_is_read_as_the_schema_wrote_it(version: int) -> None:
     answer = FetchResponse.FetchableTopicResponse
@@ -46,11 +54,12 @@ def test_response_is_read_as_the_schema_wrote_it(version: int) -> None:
         ),
     ]  # fmt: skip
     written = FetchResponse(
-        throttle_time_ms=40, error_code=0, session_id=0, version=version,
+        throttle_time_ms=40, error_code=0, session_id=77, version=version,
         responses=[answer(topic="té", partitions=partitions, version=version)],
     ).encode(version=version)  # fmt: skip
     throttle_ms, error, (first, second) = fetch.decode(memoryview(bytearray(written)), version)
     assert (throttle_ms, error) == (40, 0)
+    assert fetch.session_of(memoryview(written), version) == (77 if version >= 7 else 0)
     log_start = 3 if version >= 5 else -1
     assert first == FetchedPartition(TP("té", 1), 0, 90, 80, log_start, [(11, 70), (12, 71)], first.records)
     assert bytes(first.records) == b"batches"
