@@ -65,7 +65,7 @@ class Tail:
         self.holds.clear()
         self.held.set()
         self.holds.wait(60)  # from here on the loop sends nothing
-        wait_until(lambda: not any(lane.asked for lane in self.loop._in._lanes.values()), "the long polls end")
+        wait_until(lambda: not any(lane.busy for lane in self.loop._in._lanes.values()), "the long polls end")
 
     def copy_of(self, topic: str) -> PartitionCopy:
         """Return the copy of a topic's only partition."""
@@ -95,7 +95,7 @@ def following(
         return run(self, should_stop)
 
     patch.setattr(CopyLoop, "run", known)
-    for owner, name in ((SourceSide, "_ask_idle"), (Watch, "look")):  # what wants an answer is noted all the same
+    for owner, name in ((SourceSide, "_ask_if_idle"), (Watch, "look")):  # what wants an answer is noted all the same
         hold_in(owner, name, tail, patch)
     patch.setattr(watch, "_EVERY_S", 0.5)
     patch.setenv("TEST_SOURCE", config(source).dump())
