@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airflow_mirror.common.policy import MAP_PARTITIONS, MAPS
+from airflow_mirror.common.policy import MAPS
 from airflow_mirror.copy.offsets import encoding
 from airflow_mirror.copy.offsets.map import OffsetMap, Segment
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import MAPPED, CopyRange
-from airflow_mirror.errors import LeaseLost, MissingRight, TryAgain
+from airflow_mirror.errors import LeaseLost, TryAgain
 from airflow_mirror.ledger.kinds import MOST_BYTES
 from airflow_mirror.ledger.topic import TopicLog
 from airflow_mirror.wire import metadata
@@ -25,105 +23,15 @@ from airflow_mirror.wire.errors import UnknownTopic
 from tests.driven.cluster import DrivenCluster
 from tests.driven.copying import create_maps, lose_maps, lose_pieces
 from tests.driven.script import Fault
-
-ONE = CopyRange(source_topic="here", target_topic="orders", partition=3, start_offset=0, mode=MAPPED)
-
-
-class World:
-    """A target with the topic ``orders``; stores as processes have them."""
-
-    def __init__(self, target: DrivenCluster, wire: WireCluster) -> None:
-        self.target, self.wire = target, wire
-        target.create("orders", 4)
-        create_maps(target)
-
-    def store(self, many: int = 32) -> MapStore:
-        return MapStore("m", [ONE.map_key], many=many)
-
-    def writer(self, many: int = 32) -> MapStore:
-        """A process that has opened the partition."""
-        store = self.store(many)
-        store.resume(self.wire, ONE)
-        return store
-
-    def begin(self, store: MapStore, whole: OffsetMap) -> None:
-        store.begin(self.wire, ONE, whole.source_start, whole.target_start, nothing)
-
-    def append(self, store: MapStore, *parts: OffsetMap, check: Callable[[], None] = lambda: None) -> None:
-        for part in parts:
-            store.append(self.wire, ONE, part, check)
-
-    def stored(self, seed: int = 1, parts: int = 9, many: int = 32) -> tuple[OffsetMap, list[OffsetMap]]:
-        """Store a map piece by piece; return it, and the pieces."""
-        whole, pieces = story(seed, parts)
-        store = self.store(many)
-        self.begin(store, whole)
-        self.append(store, *pieces)
-        return whole, pieces
-
-    def load(self) -> OffsetMap | None:
-        return self.store().load(self.wire, ONE)
-
-    def end(self) -> OffsetMap | None:
-        return self.store().resume(self.wire, ONE)
-
-    def left(self) -> list[str]:
-        """The keys that the cleaner would leave, without the begin's."""
-        there: dict[bytes | None, bytes | None] = {}
-        for log in self.target.topics[MAPS].logs:
-            there |= {row.key: row.value for row in log.rows()}
-        return [str(key, "utf-8") for key, value in there.items() if key and value is not None and b"begin" not in key]
-
-    def lose(self, key: str) -> None:
-        """Remove one piece."""
-        (log,) = (log for log in self.target.topics[MAPS].logs if log.end)
-        TopicLog(self.wire, MAPS, log.tp.partition).put({key: None}, 60)
-
-
-def nothing() -> None:
-    pass
-
-
-def story(seed: int, parts: int = 9) -> tuple[OffsetMap, list[OffsetMap]]:
-    """Return a map with holes on both sides, and the pieces that a copier would have stored of it."""
-    chance = random.Random(seed)
-    source, target = chance.randrange(50), chance.randrange(50)
-    whole, pieces = OffsetMap(source, target), []
-    for _ in range(parts):
-        piece = OffsetMap(source, target)
-        for _ in range(chance.randrange(4)):
-            source, target = source + chance.choice([0, 0, 1, 5]), target + chance.choice([0, 0, 0, 2])
-            count = chance.randrange(1, 9)
-            piece.add(source, target, count)
-            source, target = source + count, target + count
-        source += chance.choice([1, 2, 7])
-        piece.advance(source)
-        pieces.append(piece)
-        whole.extend(piece)
-    return whole, pieces
-
-
-def prefix(pieces: list[OffsetMap], count: int) -> OffsetMap:
-    joined = OffsetMap(pieces[0].source_start, pieces[0].target_start)
-    for piece in pieces[:count]:
-        joined.extend(piece)
-    return joined
-
-
-def ends(one: OffsetMap | None) -> tuple[object, ...]:
-    """What a copy that goes on needs to know: the ends, and where the last record is. Its run may begin earlier."""
-    assert one is not None
-    last = one.last
-    after = None if last is None else (last.source + last.count, last.target + last.count)
-    return one.source_end, one.target_end, one.target_log_end, after
-
-
-def run(start: int, count: int, shift: int, source_start: int | None = None) -> OffsetMap:
-    """A piece with one run; its target offsets are ``shift`` higher."""
-    first = start if source_start is None else source_start
-    piece = OffsetMap(first, first + shift)
-    piece.add(start, start + shift, count)
-    return piece
+from tests.unit.copy.maps_world import (
+    ONE,
+    World,
+    ends,
+    nothing,
+    prefix,
+    run,
+    story,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -407,149 +315,3 @@ def test_pieces_that_others_removed_meanwhile_are_looked_for_again(world: World,
     monkeypatch.setattr(MapStore, "_find", then_joined)
     found = reader.load(world.wire, ONE)
     assert found is not None and found.source_end == whole.source_end + 3
-
-
-# --- joining -----------------------------------------------------------------------------------------------------------
-
-
-def test_joining_keeps_the_map_and_leaves_few_pieces(world: World) -> None:
-    whole, _ = world.stored(6, parts=200, many=8)
-    assert world.load() == whole
-    assert len(world.left()) <= 8
-
-
-def test_pieces_of_earlier_writers_are_joined_as_well(world: World) -> None:
-    """A tail opens its partitions at each turn, and stores a little in each."""
-    whole, pieces = story(7, parts=60)
-    world.begin(world.store(), whole)
-    for piece in pieces:
-        world.append(world.writer(many=8), piece)
-    assert world.load() == whole and len(world.left()) <= 8
-
-
-@pytest.mark.repeats
-def test_large_pieces_are_never_written_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Transactions make a run each: 10^8 records may be 10^7 runs, and a task has little memory."""
-    monkeypatch.setattr(encoding, "LARGEST", 1000)
-    store, whole = world.store(many=8), OffsetMap(0, 0)
-    world.begin(store, whole)
-    for _ in range(200):
-        piece = OffsetMap(whole.source_end, whole.target_end)
-        for _ in range(40):
-            piece.add(piece.source_end + 1, piece.target_end, 3)
-        world.append(store, piece)
-        whole.extend(piece)
-    runs = [int(key.rpartition("x")[2]) for key in world.left()]
-    assert sum(runs) == len(whole) == 8000
-    assert max(runs) <= 1000 and len(runs) < 30
-    end = world.end()
-    assert ends(end) == ends(whole) and end is not None and len(end) == 1
-    assert world.load() == whole
-
-
-def test_part_that_is_stored_again_and_longer_survives_joining(world: World) -> None:
-    """The answer to the first one was lost for good. The joined piece has the key of the longer one."""
-    store = world.store(many=2)
-    world.begin(store, OffsetMap(0, 0))
-    world.append(store, run(0, 5, 0), run(0, 9, 0))
-    assert world.load() == run(0, 9, 0)
-    assert len(world.left()) == 1
-
-
-class Killed(BaseException):
-    """The process dies."""
-
-
-@pytest.mark.parametrize("allowed", range(6))
-def test_a_crash_at_any_moment_of_joining_loses_nothing(world: World, allowed: int) -> None:
-    whole, pieces = story(allowed)
-    store = world.store(many=len(pieces))
-    world.begin(store, whole)
-    world.append(store, *pieces[:-1])
-    left = iter([True] * allowed)
-
-    def check() -> None:
-        if not next(left, False):
-            raise Killed
-
-    try:
-        world.append(store, pieces[-1], check=check)
-    except Killed:
-        world.append(world.writer(many=len(pieces) + 9), prefix(pieces[-1:], 1))  # it had not told that it was stored
-    assert world.load() == whole and ends(world.end()) == ends(whole)
-    more = run(whole.source_end, 4, 500)
-    world.append(world.writer(many=2), more)
-    whole.extend(more)
-    assert world.load() == whole
-    assert len(world.left()) <= 3
-
-
-# --- answers that are lost ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.repeats
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Fault.lost_answer(),
-        Fault.not_arrived(),
-        Fault.refused(ErrorCode.NOT_ENOUGH_REPLICAS),
-        Fault.done_but_refused(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND),
-        Fault.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER),
-        Fault.done_but_refused(ErrorCode.REQUEST_TIMED_OUT),
-    ],
-    ids=["answer lost", "request lost", "too few replicas", "after append", "not leader", "timed out"],
-)
-@pytest.mark.parametrize("nth", range(1, 8))
-def test_map_is_whole_though_any_write_fails_once(world: World, fault: Fault, nth: int) -> None:
-    rule = world.target.script.on("Produce", fault, nth=nth)
-    whole, _ = world.stored(parts=5, many=5)
-    assert len(rule.hits) == 1 and world.load() == whole and ends(world.end()) == ends(whole)
-
-
-@pytest.mark.repeats
-def test_late_copies_of_older_records_change_nothing(world: World) -> None:
-    """Requests that a proxy held, the tombstones too."""
-    whole, _ = world.stored(parts=20, many=5)
-    (log,) = (log for log in world.target.topics[MAPS].logs if log.end)
-    rows = log.rows()
-    for row in random.Random(3).sample(rows, len(rows)):
-        if row.value is not None or not any(other.key == row.key and other.value for other in log.rows()[-1:]):
-            TopicLog(world.wire, MAPS, log.tp.partition).put({str(row.key, "utf-8"): row.value}, 60)
-        assert world.load() == whole
-    assert ends(world.end()) == ends(whole)
-
-
-def test_map_that_nobody_takes_is_said_to_be_missing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_mirror.copy.offsets.store._PATIENCE_S", 0.0)
-    whole, pieces = story(1)
-    store = world.store()
-    world.begin(store, whole)
-    world.target.script.on("Produce", Fault.refused(ErrorCode.NOT_ENOUGH_REPLICAS), times=None)
-    with pytest.raises(TryAgain, match="could not be written"):
-        world.append(store, pieces[0])
-    world.target.script.clear()
-    asked = len(world.target.asked("Produce"))
-    with pytest.raises(TryAgain, match=f"{MAPS}-.* is not written to for a while"):
-        world.append(store, pieces[0])
-    assert len(world.target.asked("Produce")) == asked, "the maps behind this one don't wait as long again"
-    later = time.monotonic() + 5.0
-    monkeypatch.setattr(time, "monotonic", lambda: later)
-    world.append(store, prefix(pieces, 2))  # what is left is stored with the next part
-    assert world.load() == prefix(pieces, 2)
-
-
-def test_missing_right_to_write_is_named(world: World) -> None:
-    world.target.script.on("Produce", Fault.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    with pytest.raises(MissingRight, match=MAPS):
-        world.begin(world.store(), OffsetMap(0, 0))
-
-
-def test_maps_are_spread_over_the_partitions_of_their_topic(world: World) -> None:
-    world.target.create("many", 64)
-    store = MapStore("m")
-    for partition in range(64):
-        one = CopyRange(source_topic="here", target_topic="many", partition=partition, start_offset=0, mode=MAPPED)
-        store.begin(world.wire, one, 0, 0, nothing)
-    used = [log.end for log in world.target.topics[MAPS].logs]
-    assert len(used) == MAP_PARTITIONS and sum(1 for end in used if end) > MAP_PARTITIONS * 3 // 4
