@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +12,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.common.policy import STATE, WISHES
 from airflow_mirror.console import retire
-from airflow_mirror.console.main import main
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.decision import CLOSED, LIFTED, OPENED, UP, FenceState, fence_state, go_up, note_copy
 from airflow_mirror.cutover.failover.record import STEPS, Record
@@ -26,73 +24,21 @@ from airflow_mirror.jobs import retire as core
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger import chain
-from airflow_mirror.ledger.records import KINDS
 from airflow_mirror.plan import ledger_store, ownership
 from airflow_mirror.plan.direction import FAILOVER, Direction, turn
 from airflow_mirror.plan.mm2_topics import mark, marked
 from airflow_mirror.plan.owned import Owned
 from tests.builders import plan_of, topic_plan
-from tests.unit.ledger.memory import MemoryLedger, MemoryState
-from tests.unit.plan.builders import a_mirror
-
-
-def state_of(mirror: str) -> dict[str, bytes]:
-    """Return a record of each kind that lies in the state, and of one that nobody knows."""
-    rows = [kind for kind in KINDS if kind.topic in (STATE, WISHES)]
-    keys = (kind.key(mirror, *["x"] * (len(kind.names) - 1)) + "/0/1" * kind.in_pieces for kind in rows)
-    return {**dict.fromkeys(keys, b"{}"), f"future/{mirror}/x": b"{}"}
-
-
-PLANNED = replace(
-    plan_of(a_mirror(name="m"), topic_plan("t", {0: 0}, source_topic_id="id")), known_topics={"before": "identical"}
+from tests.unit.console.retiring import (
+    PLANNED,
+    Maps,
+    Target,
+    fenced,
+    own,
+    run,
+    state_of,
 )
-
-
-class Target:
-    """A target on which everything that happens is written down, in order."""
-
-    config = wire = None
-
-    def __init__(self) -> None:
-        self.ledger, self.state = MemoryLedger(), MemoryState()
-        self.log: list[str] = []
-        self.held, self.maps = False, ["m/t/t-0"]
-        self.positions = {"airflow-mirror:m:progress": 3, "airflow-mirror:m2:progress": 1}
-
-    def topics(self, names: Any) -> Mapping[str, Any]:
-        return {}
-
-    def group_offsets(self, group: str) -> dict[int, int]:
-        return dict.fromkeys(range(self.positions.get(group, 0)), 0)
-
-    def forget_group_offsets(self, group: str, positions: Any, permit: Permit) -> None:
-        permit()
-        self.positions[group] -= len(positions)
-        self.log.append(f"forget {group}")
-
-    def end_writing(self, mirror: str) -> None:
-        self.held = False
-        self.log.append(f"writing of {mirror} ends, topics {'are' if self.given_up else 'NOT'} given up")
-
-    @property
-    def given_up(self) -> bool:
-        topics = [one for key, one in self.ledger.values().items() if key.startswith("topic/")]
-        return all(one["released"] for one in topics if one.get("mirror") == "m")
-
-
-class Maps:
-    """The offset maps of one mirror."""
-
-    def __init__(self, target: Target, mirror: str) -> None:
-        self._target = target
-        assert mirror == "m"
-
-    def names(self, _: object) -> list[str]:
-        return list(self._target.maps)
-
-    def remove_all(self, _: object, permit: Permit) -> None:
-        permit()
-        self._target.maps.clear()
+from tests.unit.plan.builders import a_mirror
 
 
 @pytest.fixture
@@ -110,15 +56,6 @@ def target(monkeypatch: pytest.MonkeyPatch) -> Target:
     monkeypatch.setattr(Side, "end_writing", lambda _, mirror: one.end_writing(mirror))
     monkeypatch.setattr(lease, "is_anybody_writing", lambda *_: one.held)
     return one
-
-
-def own(target: Target, mirror: str, *topics: str, opened: str | None = None) -> None:
-    value = {"v": 1, "topic_id": "x", "mirror": mirror, "source_id": "A", "opened_by": opened, "opened_at": opened}
-    target.ledger.decide(lambda _: {f"topic/{topic}": value for topic in topics})
-
-
-def run(home: Path, *options: str) -> int:
-    return main(["retire", "--target", "dst", "--mirror", "m", "--home", str(home), *options])
 
 
 def test_nothing_of_another_mirror_is_touched(target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -319,15 +256,6 @@ def test_held_lease_is_ended_only_when_told(target: Target, tmp_path: Path, caps
     assert target.log[0] == "writing of m ends, topics are given up" and not target.maps
 
 
-def fenced(target: Target, phase: str, kind: str = "acl") -> None:
-    state = FenceState(
-        run="monday", attempt=1, id="i", plan="x", revision="x", owner="o", max_fence_s=60.0, phase=phase,
-        process={"host": "w-3"}, kind=kind,
-    )  # fmt: skip
-    note_copy(target.ledger, "m", state)
-    ReportStore(target.state, "m", "monday", None).save(CutoverReport(mirror="m", plan_hash="x"))
-
-
 def test_fence_of_a_killed_cutover_keeps_the_mirror(
     target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -444,89 +372,3 @@ def test_nothing_stays_of_a_fence_that_no_rule_of_can_come_late(target: Target, 
     fenced(target, LIFTED, kind="callable")
     assert run(tmp_path, "--yes") == 0
     assert not target.state.read() and not target.ledger.values()
-
-
-class Anew(Target):
-    """A target on which the mirror is retired by somebody else, perhaps, and made anew, right before an effect."""
-
-    before, ended = "", True
-
-    def is_next(self, effect: str) -> None:
-        if effect == self.before:
-            self.before = ""
-            self.ledger.now_ms += 60_000
-            if self.ended:
-                self.ledger.decide(lambda values: dict.fromkeys(values) or None)
-            ledger_store.keep(PLANNED, self.state, self.ledger)  # the same plan
-
-    def end_writing(self, mirror: str) -> None:
-        self.is_next("writing")
-        super().end_writing(mirror)
-
-    def forget_group_offsets(self, group: str, positions: Any, permit: Permit) -> None:
-        self.is_next("groups")
-        super().forget_group_offsets(group, positions, permit)
-
-    def delete_topics(self, names: Any, permit: Permit) -> None:
-        self.is_next("scratch")
-        permit()
-        self.log.append("delete scratch")
-
-    def topics(self, names: Any) -> Mapping[str, Any]:
-        return {n: TopicInfo(n, "x", 1, 1) for n in names if n.startswith("__")}
-
-
-@pytest.mark.parametrize("ended", [True, False])
-@pytest.mark.parametrize("effect", ["topics", "writing", "maps", "groups", "scratch", "decisions", "state"])
-def test_retirement_that_slept_takes_nothing_of_a_mirror_that_was_made_anew(
-    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, effect: str,
-    ended: bool,
-) -> None:  # fmt: skip
-    """Another retirement has ended it meanwhile, or none has, and it was planned again; as the same plan, even."""
-    target.__class__ = Anew
-    target.ended = ended  # type: ignore[attr-defined]
-    monkeypatch.setattr(core, "sync_configs", lambda *_, **__: SimpleNamespace(drift=()))
-    monkeypatch.setattr(core.Retirement, "_plans", [])
-    give_up, write = ownership.give_up, target.state.write
-
-    def on(name: str, do: Any) -> Any:
-        return lambda *given, **named: (target.is_next(name), do(*given, **named))[1]  # type: ignore[attr-defined]
-
-    monkeypatch.setattr(ownership, "give_up", on("topics", give_up))
-    monkeypatch.setattr(Maps, "remove_all", on("maps", Maps.remove_all))
-    monkeypatch.setattr(core.Retirement, "_forget", on("decisions", core.Retirement._forget))
-    own(target, "m", "t")
-    ledger_store.keep(PLANNED, target.state, target.ledger)
-    monkeypatch.setattr(target.state, "write", on("state", write))
-    target.before = effect  # type: ignore[attr-defined]
-    assert run(tmp_path, "--yes") == 1 and "plan/m was decided since its retirement began" in capsys.readouterr().err
-    monkeypatch.setattr(target.state, "write", write)
-    assert ledger_store.last_hash(target.ledger.values(), "m") == PLANNED.hash
-    assert ledger_store.plan_in(target.state.read(), "m", PLANNED.hash) == PLANNED
-    at = ["topics", "writing", "maps", "groups", "scratch", "decisions", "state"].index(effect)
-    assert [bool(target.maps), target.positions["airflow-mirror:m:progress"] > 0, "delete scratch" not in target.log] == [
-        at <= n for n in (2, 3, 4)
-    ]
-
-
-@pytest.mark.parametrize("source", [False, True])
-def test_armed_way_back_keeps_the_mirror_until_somebody_ends_it(
-    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, source: bool
-) -> None:
-    """What says which plan copies back was removed, without a word: it could be neither taken nor armed again."""
-    fenced(target, OPENED)
-    one = Direction(generation=1, primary="B", by="cutover", attempt="monday", plan="h", at="noon")
-    target.ledger.decide(lambda _: turn("m", one))
-    before = dict(target.ledger.values()), target.state.read()
-    if not source:
-        assert run(tmp_path, "--yes") == 2
-        said = capsys.readouterr().err
-        assert "its way back was armed at noon: mirror 'm-reverse' copies to the old source. Nothing was changed" in said
-        assert (target.ledger.values(), target.state.read()) == before and target.log == [] and target.maps
-        return
-    monkeypatch.setattr(
-        retire, "lift", lambda _, there, fence: note_copy(there.ledger, "m", replace(fence, phase=CLOSED))
-    )
-    assert run(tmp_path, "--source", "src", "--yes") == 0
-    assert "'airflow-mirror retire --target SOURCE --mirror m-reverse' removes its rest" in capsys.readouterr().out
-    assert set(target.ledger.values()) == {"fence/m"}

@@ -21,8 +21,8 @@ from airflow_mirror.sync.schemas.registry import Registry
 from airflow_mirror.sync.write_permit import Stopped
 from tests import followed, loopback
 from tests.builders import plan_of
+from tests.unit.schemas.moving import INT, LONG, fill
 from tests.unit.schemas.registries import DrivenRegistry, driven
-from tests.unit.schemas.test_move import INT, LONG, fill
 from tests.unit.sync.confirmed import Confirmed
 
 
