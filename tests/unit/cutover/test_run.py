@@ -13,25 +13,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from airflow_mirror.common import files
-from airflow_mirror.config import ClientConfig
-from airflow_mirror.cutover import lifting, steps
+from airflow_mirror.cutover import lifting
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as cutover
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import CLOSED, CLOSING, LIFTED, LIFTING, OPENED, end_lifting, fence_state
-from airflow_mirror.cutover.evidence import prove
 from airflow_mirror.cutover.fence import AclFence, CallableFence
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence, locked
 from airflow_mirror.cutover.platform import Platform
-from airflow_mirror.cutover.preview import Preview
-from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord, as_recorded
-from airflow_mirror.cutover.report_store import ReportStore, text_in
+from airflow_mirror.cutover.report import CutoverReport, FenceRecord, as_recorded
 from airflow_mirror.cutover.request import Limits
-from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import (
     CutoverBlocked,
     CutoverCancelled,
@@ -43,30 +37,27 @@ from airflow_mirror.errors import (
     OpeningUnfinished,
     TryAgain,
 )
-from airflow_mirror.ledger import chain
-from airflow_mirror.ledger.chain import Link, add, links
 from airflow_mirror.plan.findings import Finding
 from tests.builders import rule
-from tests.cutting_over import cut_over
 from tests.unit.cutover.builders import (
     Acls,
-    GivenSide,
     a_plan,
     a_run,
-    go_up,
     kept_in,
     ledger_of,
     not_kept,
-    open_behind,
     platform_in,
     target_of,
     want,
 )
+from tests.unit.cutover.running import (
+    NOTHING_BLOCKS,
+    Steps,
+    fenced,
+    run_of,
+)
 
 DENY = rule("orders", "WRITE", "DENY")
-NOTHING_BLOCKS = Preview(mirror="flow", plan="p", revision="p", at=0.0, findings=[])
-
-NOWHERE = SimpleNamespace(config=ClientConfig({"bootstrap.servers": "localhost:1"}, "source"), wire=None, role="source")
 
 
 @pytest.fixture(autouse=True)
@@ -74,26 +65,6 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no target that would hear signs of life, or could be asked by a guard."""
     monkeypatch.setattr(Platform, "signs_of_life", lambda *_: nullcontext())
     monkeypatch.setattr(Platform, "guarded", lambda *_: nullcontext(lambda: None))
-
-
-def fenced(run_dir: Path, kind: str, outcome: str = reports.RUNNING) -> CutoverReport:
-    """What a process leaves that was killed behind its fence: a decision, rules at the source, and its report."""
-    owner = a_run(run_dir, SimpleNamespace(kind=kind))
-    owner.report.process, owner.intent = None, Intent(topics=("orders", "payments"))
-    go_up(owner)
-    report = owner.report
-    report.outcome = outcome
-    record = FenceRecord(kind=kind, name="ops.gate", intent=as_recorded(owner.intent), requested=10.0)
-    report.fence, report.fence.kept = record, outcome == reports.DONE
-    report.steps = [StepRecord(name="fence", status="done", started=10.0)]
-    ledger_of(run_dir).decide(lambda values: {"fence/flow": {**values["fence/flow"], "name": "ops.gate"}})
-    if outcome == reports.DONE:
-        owner.up = fence_state(owner.life.values(), "flow")
-        open_behind(owner)
-    if outcome == reports.BACKED_OUT:
-        ledger_of(run_dir).decide(lambda values: {"fence/flow": {**values["fence/flow"], "phase": LIFTED}})
-    owner.kept.save(report)
-    return report
 
 
 def lifts(run_dir: Path, fence: Any, source: Any = None, ledger: Any = None, **how: Any) -> list[str]:
@@ -150,37 +121,6 @@ def test_finished_cutover_looks_at_the_fence_that_it_kept(tmp_path: Path, monkey
     fenced(tmp_path, "acl", reports.DONE)
     cutover._run(a_run(tmp_path, CallableFence(print, print), Acls(DENY)))
     assert seen == ["acl"]
-
-
-# --- an earlier attempt in the same directory ---
-
-
-class Steps:
-    """Stand-ins for what a run is made of: what was called, in order. ``broken`` fails."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, broken: str = "") -> None:
-        self.calls, self._broken = list[str](), broken
-        monkeypatch.setattr(cutover, "precheck", lambda _: self._note("precheck"))
-        monkeypatch.setattr(cutover, "ask_first", lambda _: NOTHING_BLOCKS)
-        monkeypatch.setattr(cutover, "reverify", lambda _: self._note("reverify"))
-        monkeypatch.setattr(cutover, "hold_lease", lambda _: self._note("hold_lease"))
-        monkeypatch.setattr(GivenSide, "end_writing", lambda *_: self._note("end_writing"))
-        monkeypatch.setattr(steps, "walk", self._walk)
-        self.fence = CallableFence(lambda: self._note("on"), lambda: self._note("off"))
-
-    def _note(self, name: str) -> None:
-        self.calls.append(name)
-        if name == self._broken:
-            raise RuntimeError(name)
-
-    def _walk(self, run: Attempt) -> None:
-        self._note("walk")
-        run.report.fence = FenceRecord(
-            kind="callable", intent={"topics": []}, requested=10.0, opened=11.5, kept=run.request.keep_fence
-        )
-        go_up(run)
-        open_behind(run)
-        run.report.outcome = reports.DONE
 
 
 @pytest.mark.parametrize("keep_fence", [True, False])
@@ -397,14 +337,6 @@ def test_one_process_at_a_time_holds_the_directory(tmp_path: Path, monkeypatch: 
     assert seen.calls == []
 
 
-def run_of(run_dir: Path, **options: Any) -> CutoverReport:
-    """Start a cutover between clusters that nobody asks."""
-    plan = a_plan("orders")
-    on = platform_in(run_dir, NOWHERE, NOWHERE)
-    nobody: Any = None
-    return cut_over(on, plan, kept_in(run_dir), fence=nobody, verify=lambda _: [], **options)
-
-
 def test_alarm_that_cannot_be_called_refuses_the_cutover(tmp_path: Path) -> None:
     with pytest.raises(InvalidField, match="can't be imported"):
         run_of(tmp_path / "run", alarm="company.that.is.not.here")
@@ -517,130 +449,3 @@ def test_handler_of_the_host_is_left_in_place(tmp_path: Path, at_work: Any) -> N
     finally:
         signal.signal(signal.SIGTERM, before)
     assert heard == [signal.SIGTERM]
-
-
-# --- the link of a report ---
-
-
-SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(b"1" * 32))
-
-
-def ends(outcome: str) -> Callable[[Attempt], None]:
-    """A run whose report says how it ended."""
-
-    def work(run: Attempt) -> None:
-        go_up(run)
-        run.report.outcome = outcome
-        run.save()
-        ledger_of(run.kept.directory).decide(lambda values: {"fence/flow": {**values["fence/flow"], "phase": LIFTED}})  # type: ignore[arg-type]
-
-    return work
-
-
-def chain_of(run_dir: Path) -> list[Link]:
-    return links(ledger_of(run_dir).values(), "flow")
-
-
-@pytest.mark.parametrize("outcome", [reports.DONE, reports.BACKED_OUT])
-def test_report_of_a_run_that_ended_is_linked_and_signed(tmp_path: Path, at_work: Any, outcome: str) -> None:
-    at_work(ends(outcome))
-    run_of(tmp_path, signer=SIGNER)
-    (link,) = chain_of(tmp_path)
-    text = (tmp_path / "report.json").read_text()
-    (proven,) = prove({"report.json": text}, SIGNER._key.public_key(), [link])
-    assert proven.link == link and link.run == tmp_path.name
-    assert text == text_in(target_of(tmp_path).read(), "flow", tmp_path.name)
-
-
-@pytest.mark.parametrize("outcome", [reports.RUNNING, reports.UNDO_FAILED])
-def test_report_of_a_run_that_goes_on_has_no_link(tmp_path: Path, at_work: Any, outcome: str) -> None:
-    at_work(ends(outcome))
-    run_of(tmp_path)
-    assert chain_of(tmp_path) == []
-
-
-@pytest.mark.parametrize("dies", ["before the decision", "behind the decision", "before the writing"])
-def test_killed_at_its_end_a_run_gets_its_one_link_from_the_next_process(
-    tmp_path: Path, at_work: Any, monkeypatch: pytest.MonkeyPatch, dies: str
-) -> None:
-    def die(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    def add_and_die(*arguments: Any) -> None:
-        add(*arguments)
-        die()
-
-    def write_or_die(kept: ReportStore, report: CutoverReport) -> None:
-        (die if report.seal is not None else lambda: write(kept, report))()
-
-    write = ReportStore._write
-    with monkeypatch.context() as patched:
-        at_work(ends(reports.BACKED_OUT))
-        if dies == "before the writing":
-            patched.setattr(ReportStore, "_write", write_or_die)
-        else:
-            patched.setattr(chain, "add", die if dies.startswith("before") else add_and_die)
-        with pytest.raises(KeyboardInterrupt):
-            run_of(tmp_path)
-    left = kept_in(tmp_path).load()
-    assert left is not None and left.seal is None
-    for _ in range(2):
-        run = a_run(tmp_path, CallableFence(print, print))
-        earlier = cutover.recover(run)
-        assert earlier is not None
-        cutover._seal(run, earlier)
-        text = (tmp_path / "report.json").read_text()
-        assert [prove({"report.json": text}, None, chain_of(tmp_path))[0].link] == chain_of(tmp_path)
-
-
-def test_next_attempt_links_what_the_killed_one_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That attempt's report is then not on the target any more; its digest is."""
-    seen = Steps(monkeypatch)
-    fenced(tmp_path, "callable")
-    cutover._run(a_run(tmp_path, seen.fence))
-    (link,) = chain_of(tmp_path)
-    assert link.run == tmp_path.name
-
-
-def test_report_that_changed_since_carries_both_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A finished cutover was made again: it has compared once more, and says so."""
-    seen = Steps(monkeypatch)
-    fenced(tmp_path, "callable", reports.DONE)
-    monkeypatch.setattr(cutover, "reverify", lambda run: run.save())
-    run = a_run(tmp_path, seen.fence)
-    cutover._run(run)
-    cutover._seal(run, run.report)
-    first, second = chain_of(tmp_path)
-    assert first.report != second.report
-    assert run.report.seal == {"links": [first.value(), second.value()]}
-
-
-def test_target_that_is_away_at_the_end_fails_no_cutover(
-    tmp_path: Path, at_work: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def away(*_: object) -> None:
-        raise TryAgain("no broker answered")
-
-    at_work(ends(reports.DONE))
-    monkeypatch.setattr(chain, "add", away)
-    assert run_of(tmp_path).outcome == reports.DONE
-    assert "next process adds it: no broker answered" in caplog.text
-
-
-def test_report_that_could_not_be_written_is_not_linked(
-    tmp_path: Path, at_work: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The target has an older one, of which the next process makes its own."""
-
-    def work(run: Attempt) -> None:
-        go_up(run)
-        run.save()
-        run.report.outcome = reports.BACKED_OUT
-        with monkeypatch.context() as patched:
-            patched.setattr(target_of(tmp_path), "fails_at", target_of(tmp_path)._written)
-            with suppress(KeyboardInterrupt):
-                run.save()
-
-    at_work(work)
-    run_of(tmp_path)
-    assert chain_of(tmp_path) == []
