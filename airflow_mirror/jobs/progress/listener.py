@@ -19,7 +19,8 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, NamedTuple
@@ -130,7 +131,7 @@ class Listener:
                 task.ends = True
                 task.peer.write(Instruction(number=next(self._numbers)).to_line())
 
-        self._loop.call_soon_threadsafe(tell)
+        self._soon(tell)
 
     def hand_out(self, ranges: Sequence[CopyRange], options: CopyOptions, before: int) -> None:
         """Have tasks that run copy these ranges as well, each range one of them; the one with the fewest first.
@@ -139,7 +140,7 @@ class Listener:
 
         :param before: the first deal that has them: tasks of an earlier one have not.
         """
-        self._loop.call_soon_threadsafe(self._hand_out, ranges, options, before)
+        self._soon(self._hand_out, ranges, options, before)
 
     def has_untaken(self) -> bool:
         """Say whether a task has not taken in time what it was told, or nobody was there to be told."""
@@ -148,7 +149,12 @@ class Listener:
 
     def begin_turn(self) -> None:
         """Forget what tasks were told: all of them have ended, and who comes next copies by a newer deal."""
-        self._loop.call_soon_threadsafe(self._untaken.clear)
+        self._soon(self._untaken.clear)
+
+    def _soon(self, call: Callable[..., object], *given: object) -> None:
+        """Have the listener's thread do something; nothing once it is closed, when no task is connected any more."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(call, *given)
 
     def _hand_out(self, ranges: Sequence[CopyRange], options: CopyOptions, before: int) -> None:
         # Whoever has not reported yet may be of this deal, and have them already; who is silent may be frozen.

@@ -111,3 +111,13 @@ def test_a_silent_task_is_told_nothing(driver: Listener, task: Task, monkeypatch
     driver.hand_out(NEW[:1], OPTIONS, before=5)
     until(driver.has_untaken)
     assert not taken
+
+
+def test_a_listener_that_is_closed_tells_nobody_anything(table: Table) -> None:
+    """A tail's last turn ends behind it, and its results must not be lost for that."""
+    listener = Listener(table)
+    listener.close()
+    listener.end_tasks()
+    listener.hand_out(NEW[:1], OPTIONS, before=5)
+    listener.begin_turn()
+    assert not listener.has_untaken()
