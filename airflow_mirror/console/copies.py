@@ -14,6 +14,7 @@ from airflow_mirror.common.signals import stop_by_signals
 from airflow_mirror.config import load
 from airflow_mirror.console.clusters import add_both, reference, references_of
 from airflow_mirror.console.command import command, name_of
+from airflow_mirror.console.parser import CommandParser
 from airflow_mirror.console.request import way_of
 from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.driver import older, together
@@ -85,7 +86,7 @@ def _add_follow(p: argparse.ArgumentParser) -> None:
 
 def follow_older(argv: Sequence[str]) -> int:
     """Run ``follow`` with a command line of the first MirrorMaker or the Go mirror maker; return the exit status."""
-    p = argparse.ArgumentParser(prog="airflow-mirror follow")
+    p = CommandParser(prog="airflow-mirror follow")
     _add_follow(p)
     return older.run(argv, p.parse_args, _followed, run.work, _of_several, tasks="--processes")
 

@@ -16,6 +16,7 @@ from typing import NoReturn
 from airflow_mirror import __version__
 from airflow_mirror.common.nearest import nearest
 from airflow_mirror.console.commands import COMMANDS, GROUPS
+from airflow_mirror.console.parser import CommandParser
 from airflow_mirror.errors import InputError, MirrorError
 
 _PROG = "airflow-mirror"
@@ -25,8 +26,8 @@ class Parsers(dict[str, argparse.ArgumentParser]):
     """The parsers of commands by their names: what a command's module adds to."""
 
     def add_parser(self, name: str, **how: object) -> argparse.ArgumentParser:
-        """Return the parser of a new command. Its own usage is shown where its words are wrong."""
-        self[name] = argparse.ArgumentParser(prog=f"{_PROG} {name}", **how)  # type: ignore[arg-type]
+        """Return the parser of a new command."""
+        self[name] = CommandParser(prog=f"{_PROG} {name}", **how)  # type: ignore[arg-type]
         return self[name]
 
 

@@ -36,8 +36,23 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def test_a_wrong_word_is_answered_with_what_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no command 'cutovr'. The nearest known is 'cutover'." in said(capsys, "cutovr")
     assert "'airflow-mirror --help' lists them" in said(capsys, "xyz") and "which command?" in said(capsys)
-    told = said(capsys, "pause", "--target", "t", "--mirror", "m", "--turbo")
-    assert told.startswith("usage: airflow-mirror pause [-h]"), "its own usage, not that of all commands"
+
+
+def test_a_wrong_option_is_answered_in_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """Twenty lines of usage stood before it, and what was meant was not said."""
+    end = "'airflow-mirror plan --help' explains each; nothing was done.\n"
+    nearest = "error: there is no option '--inclued'. The nearest known is '--include'.\n"
+    assert said(capsys, "plan", "--inclued", "orders") == said(capsys, "plan", "--inclued=orders") == nearest + end
+    assert said(capsys, "plan", "--include", "a", "b") == f"error: unrecognized arguments: b.\n{end}"
+    assert "--prime-budget: invalid int value: 'x'." in said(capsys, "plan", "--prime-budget", "x")
+    assert "ambiguous option: --s could match --source" in said(capsys, "plan", "--s", "x")
+
+
+def test_a_required_option_that_is_misspelt_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """It was said to be missing, and it stood there."""
+    told = said(capsys, "pause", "--target", "t", "--mirorr", "m")
+    assert "no option '--mirorr'. The nearest known is '--mirror'." in told and "required" not in told
+    assert "are required: --mirror." in said(capsys, "pause", "--target", "t")
 
 
 def test_the_list_imports_no_command() -> None:

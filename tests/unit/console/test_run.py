@@ -105,7 +105,7 @@ def test_what_it_always_does_is_no_option(
     """``--hold`` was taken, and did nothing."""
     with pytest.raises(SystemExit, match="2"):
         started(file, tmp_path, "--hold")
-    assert "unrecognized arguments: --hold" in capsys.readouterr().err and not kept
+    assert "there is no option '--hold'." in capsys.readouterr().err and not kept
 
 
 def test_every_flow_has_its_figures(file: Path, tmp_path: Path, kept: dict[str, Any]) -> None:
