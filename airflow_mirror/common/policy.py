@@ -56,6 +56,10 @@ class Policy:
             raise InvalidField(
                 "separator", self.separator, "not usable in a topic's name", "Use letters, digits, '.', '_' or '-'."
             )
+        if self.kind == "prefix" and not _SEPARATOR.fullmatch(self.source_alias):
+            cause = "policy='prefix' puts it before the names of topics, and no topic may be called so"
+            remedy = "Use letters, digits, '.', '_' or '-'; without it the source's connection gives the prefix."
+            raise InvalidField("source_alias", self.source_alias, cause, remedy)
 
     def target_topic(self, source_topic: str) -> str:
         """Return the name of ``source_topic`` on the target.

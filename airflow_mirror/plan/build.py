@@ -8,13 +8,14 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 
 from airflow_mirror.common.policy import scratch_topic
+from airflow_mirror.errors import MissingRight
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import holes
 from airflow_mirror.plan.brokers import check_brokers
-from airflow_mirror.plan.checks import run_checks
+from airflow_mirror.plan.checks import one_cluster, run_checks
 from airflow_mirror.plan.decide import NOTHING, pairs, plan_topic
 from airflow_mirror.plan.holes import HoleSamples
 from airflow_mirror.plan.inventory import (
@@ -32,7 +33,7 @@ from airflow_mirror.plan.inventory import (
 )
 from airflow_mirror.plan.ledger_writers import ledger_writers
 from airflow_mirror.plan.mm2_topics import unfit
-from airflow_mirror.plan.model import Capabilities, Plan
+from airflow_mirror.plan.model import Capabilities, Plan, blocked
 from airflow_mirror.plan.ownership import require_own_name
 from airflow_mirror.plan.probe import probe
 from airflow_mirror.plan.recreated_topics import created_again
@@ -81,6 +82,7 @@ def build(
     :raises BrokersUnsupported: a broker of either side does not serve the requests that a mirror needs.
     :raises InvalidField: rights are to follow, and nobody says which ones are the mirror's own.
     :raises LedgerNewer: a newer version of the package decided about one of the target topics.
+    :raises MissingRight: something that every plan is made of may not be read.
     :raises NothingMatches: no topic is selected. Every other problem is a finding of the plan.
     """
     require_own_name(decisions, mirror.name)
@@ -93,7 +95,12 @@ def build(
     upstream = read_upstream(source, names)
     names, returning = without_returning(mirror, names, upstream, target.cluster_id())
     # The target first: read second, it would seem ahead of the source while a tail is copying.
-    there = read_target(target, [mirror.naming.target_topic(name) for name in names])
+    try:
+        there = read_target(target, [mirror.naming.target_topic(name) for name in names])
+    except MissingRight:
+        if (it := source.cluster_id()) == target.cluster_id():  # then no right helps
+            raise blocked([str(one_cluster(mirror, it))]) from None
+        raise
     by_address = kind_of("auto", target.config.bootstrap)
     kind = kind_of(mirror.target_kind, target.config.bootstrap)
     there = replace(there, kind=kind, kind_by_address=by_address, served=brokers.served)

@@ -7,7 +7,9 @@ fails.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import hole_checks, room_checks, selection, topic_checks
 from airflow_mirror.plan.decide import Pair
 from airflow_mirror.plan.findings import Checks, Finding, block, several, warn, well, worst_first
@@ -32,11 +34,19 @@ def run_checks(situation: Situation) -> list[Finding]:
 @CHECKS.check("same_cluster", "source and target are two clusters", first=True)
 def _same_cluster(s: Situation) -> Iterator[Finding]:
     if s.source.cluster_id == s.target.cluster_id:
-        yield block(
-            f"both are cluster {s.source.cluster_id}",
+        yield one_cluster(s.mirror, s.source.cluster_id)
+
+
+def one_cluster(mirror: Mirror, cluster_id: str) -> Finding:
+    """Return what there is to say where both connections lead to one cluster."""
+    return replace(
+        block(
+            f"both are cluster {cluster_id}",
             "Correct one of them: a mirror onto its own source would overwrite or multiply its records.",
-            f"connections {s.mirror.source!r} and {s.mirror.target!r}",
-        )
+            f"connections {mirror.source!r} and {mirror.target!r}",
+        ),
+        check="same_cluster",
+    )
 
 
 @CHECKS.check(

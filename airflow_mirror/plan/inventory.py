@@ -219,10 +219,24 @@ def internal_topics(mirror: Mirror, available: Collection[str]) -> list[str]:
 
 
 def gone_topics(mirror: Mirror, available: Collection[str], target: ClusterAdmin) -> tuple[str, ...]:
-    """Return the names that a mirror gives of topics that the source does not have, and the target does."""
+    """Return the names that a mirror gives of topics that the source does not have, and the target does.
+
+    A topic that the principal may not see there is none that it has copied: to whom only the mirror's topics are granted,
+    a misspelt name would be a missing right.
+    """
     lacking = [n for n in mirror.topics if is_name(n) and is_topic_name(n) and n not in available]
     routes = {mirror.naming.target_topic(name): name for name in lacking if mirror.selects_topic(name)}
-    return tuple(routes[name] for name in target.topics(routes)) if routes else ()
+    try:
+        return tuple(routes[name] for name in target.topics(routes)) if routes else ()
+    except MissingRight:
+        return tuple(name for route, name in routes.items() if _is_seen(route, target))
+
+
+def _is_seen(topic: str, cluster: ClusterAdmin) -> bool:
+    try:
+        return bool(cluster.topics([topic]))
+    except MissingRight:
+        return False
 
 
 def other_topics(mirror: Mirror, source: ClusterAdmin) -> tuple[str, ...]:

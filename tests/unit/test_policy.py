@@ -112,6 +112,17 @@ def test_a_prefix_is_alias_separator_and_name() -> None:
     assert Policy("prefix", "dc1_", "").target_topic("test") == "dc1_test"
 
 
+@pytest.mark.parametrize("alias", ["dc1/", "{{ env }}", "a b", "d\u00e9"])
+def test_an_alias_that_no_topic_may_begin_with_is_refused(alias: str) -> None:
+    """Brokers say of such a name that the principal has no right to it, and a person grants it."""
+    mirror = Mirror(name="m", source="dc1", target="t", source_alias=alias)
+    assert mirror.naming.target_topic("orders") == "orders", "it stands in traces alone, which look for themselves"
+    with pytest.raises(InvalidField, match="source_alias=.*no topic may be called so. Use letters"):
+        Mirror(name="m", source="dc1", target="t", source_alias=alias, policy="prefix")
+    with pytest.raises(InvalidField, match="source_alias="):
+        Mirror(name="m", source=alias, target="t", policy="prefix")
+
+
 def test_a_class_of_ones_own_names_topics() -> None:
     policy = Mirror(name="m", source="s", target="t", policy=UPPER).naming
     assert (policy.target_topic("orders"), policy.target_prefix("o")) == ("ORDERS", None)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from airflow_mirror.compat.keys import DEFAULTS
-from airflow_mirror.errors import NothingMatches
+from airflow_mirror.errors import MissingRight, NothingMatches
+from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.plan.inventory import gone_topics, select_topics
 from airflow_mirror.plan.model import Plan
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
@@ -87,6 +88,19 @@ def test_a_topic_that_was_deleted_on_the_source_since_blocks_nothing() -> None:
     )
     gone: Any = gone_topics(mirror, ["ok"], target)  # type: ignore[arg-type]
     assert gone == ("old",)
+
+
+def test_a_misspelt_name_is_no_missing_right_on_the_target() -> None:
+    """To whom the mirror's topics alone are granted, the target hides the name that a slip would have there."""
+
+    class Hiding(FakeCluster):
+        def topics(self, names: Any) -> dict[str, TopicInfo]:
+            if "kafka_dc1.userz" in names:
+                raise MissingRight("describe topic", "TOPIC_AUTHORIZATION_FAILED", "User:m")
+            return super().topics(names)
+
+    mirror, target = a_mirror(topics=["users", "userz", "old"], policy="prefix"), Hiding({"kafka_dc1.old": "i"})
+    assert gone_topics(mirror, ["users"], target) == ("old",)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
