@@ -432,8 +432,8 @@ class ClusterUnreachable(TryAgain):
     bootstrap: str
     cause: str
     what = "{role} cluster: no broker at {bootstrap} could be reached"
-    remedy = """Check the address, the network from this worker, and security.protocol: a TLS or SASL listener closes
-        plain connections without an error."""
+    remedy = """Check the address, the network from this worker, and security.protocol (Encrypt in the form): a TLS or
+        SASL listener closes plain connections without an error, and one without TLS does not answer its handshake."""
 
 
 class BrokerError(TryAgain):

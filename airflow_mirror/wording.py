@@ -42,6 +42,12 @@ def wrapped(text: str, first: str = "", width: int = 110) -> str:
     )  # fmt: skip
 
 
+def folded(text: str, width: int) -> str:
+    """Return a text in which the items of lists (:func:`listed`) take several lines where they are longer than that."""
+    items = ((line, line.startswith("  - ") and len(line) > width) for line in text.splitlines())
+    return "\n".join(wrapped(line[4:], "  - ", width) if is_long else line for line, is_long in items)
+
+
 def count(number: int, noun: str) -> str:
     """Return a number with its noun: ``1 partition``, ``2,000 partitions``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -13,17 +13,20 @@ from typing import TYPE_CHECKING
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_mirror.errors import InputError, MirrorError, NeedsHuman
+from airflow_mirror.wording import folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 log = logging.getLogger(__name__)
+_SEEN = 84  # columns of an error in the UI's log, in a window of 1280 pixels; what is longer leaves the panel, unseen
 
 
 def outcome_of(error: MirrorError) -> AirflowException:
     """Return the Airflow exception for ``error``; the message has the error's three parts, a line each."""
     final = isinstance(error, (InputError, NeedsHuman))
-    return (AirflowFailException if final else AirflowException)(f"{type(error).__name__}: {error.lines}")
+    said = folded(f"{type(error).__name__}: {error.lines}", _SEEN)
+    return (AirflowFailException if final else AirflowException)(said)
 
 
 @contextmanager
