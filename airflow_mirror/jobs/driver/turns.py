@@ -97,7 +97,7 @@ class Tail:
     Ranges are distributed again for each turn, by the bytes of the previous turns, to as many tasks as run at the same
     time: a list that had to wait for a free slot would not be copied until then.
 
-    :param tasks: number of tasks; None: as many as :attr:`slots` returns.
+    :param tasks: number of tasks at most; None: as many as :attr:`slots` returns.
     :param stopping: set if the tail has to end.
     :ivar slots: returns how many tasks run at the same time.
     :ivar report_to: where tasks report their progress, from the next :meth:`deal` on.
@@ -214,13 +214,13 @@ class Tail:
 
     @property
     def tasks(self) -> int:
-        """The number of tasks of the next turn."""
-        return self._tasks or min(self.slots(), self._most or sys.maxsize)
+        """The number of tasks of the next turn: never more than run at the same time, as a turn may last for weeks."""
+        return min(self._tasks or sys.maxsize, self.slots(), self._most or sys.maxsize)
 
     @property
     def is_crowded(self) -> bool:
         """Whether executors were lost, so that a task has to wait until another one ends."""
-        return self._tasks is None and self.tasks < len(self._dealt)
+        return self.tasks < len(self._dealt)
 
     @property
     def options(self) -> CopyOptions:

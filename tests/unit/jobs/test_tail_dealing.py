@@ -135,6 +135,17 @@ def test_lost_executor_leaves_no_list_waiting(tail: Tail) -> None:
     assert not tail.is_crowded
 
 
+def test_more_tasks_than_slots_are_not_dealt() -> None:
+    """The lists of the others would wait until the turn ends, which may last for weeks."""
+    job = SimpleNamespace(options=CopyOptions(mirror="m"))
+    tail: Any = Tail(job, 5)  # type: ignore[arg-type]
+    tail.slots = lambda: 2
+    tail.ranges = [CopyRange(source_topic="t", target_topic="t", partition=p, start_offset=0) for p in range(6)]
+    assert [len(part) for part in tail.deal().lists] == [3, 3]
+    tail.slots = lambda: 1
+    assert tail.is_crowded
+
+
 def test_executor_that_joins_brings_no_more_shares_of_a_rate(tail: Tail) -> None:
     """Each task has a share, and their number is fixed at the start."""
     tail.hear(Wishes())
