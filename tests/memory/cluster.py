@@ -30,6 +30,7 @@ from tests.driven.log import PartitionLog
 from tests.driven.records import Row
 from tests.driven.refused import Refused
 from tests.driven.release import RELEASES
+from tests.driven.sessions import Sessions
 from tests.driven.transactions import Transactions
 from tests.driven.validation import TopicConfig
 from tests.memory.rules import Rules
@@ -70,6 +71,7 @@ class Node:
     node_id: int
     running: bool = True
     port: int = 9092
+    sessions: Sessions = field(default_factory=Sessions)
 
     @property
     def address(self) -> tuple[str, int]:

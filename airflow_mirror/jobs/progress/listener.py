@@ -81,7 +81,7 @@ def hosts_of(context: Any) -> Hosts | None:
     return Hosts(conf.get("spark.driver.bindAddress", host), host)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class _Task:
     """A connection of a task.
 
@@ -200,7 +200,7 @@ class Listener:
                 task.peer.transport.abort()
 
     async def _converse(self, reader: asyncio.StreamReader, peer: asyncio.StreamWriter) -> None:
-        task = _Task(peer)
+        task = _Task(peer=peer)
         try:
             if len(self._tasks) >= self._limits.peers:
                 raise ValueError("there are too many")

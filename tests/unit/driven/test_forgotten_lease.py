@@ -9,7 +9,7 @@ from airflow_mirror.common.policy import lease_id
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.jobs.driver import following
+from airflow_mirror.jobs.driver import supervision
 from airflow_mirror.wire.cluster import WireCluster
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
@@ -25,7 +25,7 @@ def test_a_quiet_tail_whose_lease_was_forgotten_goes_on_by_itself(
 ) -> None:
     """Nobody else has it: it is not fought for, and nobody is told to look for another job."""
     monkeypatch.setattr(lease, "HANDOVER_S", 0.3)
-    monkeypatch.setattr(following, "_LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(supervision, "LOOK_EVERY_S", 0.01)
     Writer(source.create("t").logs[0]).plain(10)
     target.create("t")
     files = []
