@@ -119,7 +119,7 @@ def test_a_record_is_copied_and_its_partition_follows_again(source: DrivenCluste
         quiet.copy.until(lambda: [P.partition] in [forgotten(r) for r in quiet.asked()[before[0] :]], "it is forgotten")
         assert len(quiet.copy.loop._in._sessions) == MANY - 1
         quiet.rest()
-        assert [(P.partition, 1)] in [named(r) for r in quiet.asked()[before[0] :]]
+        quiet.copy.until(lambda: [(P.partition, 1)] in [named(r) for r in quiet.asked()[before[0] :]], "it rests there")
         quiet.append()
         quiet.copy.until(quiet.is_equal, "the next one is copied")
 
