@@ -7,6 +7,7 @@ A case is a conversation with a :class:`Side`; every answer is a line, errors by
 from __future__ import annotations
 
 import re
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -229,9 +230,14 @@ def transactions(a: Side, note: Note) -> None:
     a.create(2)
     tps, wire = [a.tp(0), a.tp(1)], a.admin.wire
 
+    def mine() -> list[Any]:
+        return [one for one in a.admin.open_transactions() if one.transactional_id.startswith(a.name)]
+
     def shown() -> tuple[Any, ...]:
-        mine = [one for one in a.admin.open_transactions() if one.transactional_id.startswith(a.name)]
-        known = [(one.transactional_id, one.state, sorted(tp.partition for tp in one.partitions)) for one in mine]
+        until = time.monotonic() + 60  # a coordinator tells that one has ended once that is in its own log, too
+        while any(one.state.startswith("Prepare") for one in mine()) and time.monotonic() < until:
+            time.sleep(0.05)
+        known = [(one.transactional_id, one.state, sorted(tp.partition for tp in one.partitions)) for one in mine()]
         return _numbers(wire.last_stable(tps)), _numbers(wire.log_ends(tps)), known
 
     note("hidden", a.admin.transactions_hidden())
