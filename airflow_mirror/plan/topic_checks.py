@@ -43,9 +43,10 @@ def _written(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Finding]:
             foreign, "These data stay: records are appended after them, and the offset map knows which are the mirror's."
         )
     elif not pair.ours:
+        other = "another prefix (source_alias)" if s.mirror.policy == "prefix" else "policy='prefix'"
         yield block(
             foreign,
-            "Exclude the topic, or choose policy='prefix'. If a ledger was lost that knows whose they are, restore it "
+            f"Exclude the topic, or choose {other}. If a ledger was lost that knows whose they are, restore it "
             "('airflow-mirror ledger restore'). Empty the topic only if nobody needs them.",
         )
     elif ahead and topic.mode != "mapped":

@@ -64,6 +64,15 @@ def test_foreign_records_block_and_name_partition_and_end() -> None:
     ]
 
 
+def test_who_has_a_prefix_already_is_told_to_take_another() -> None:
+    mirror = a_mirror(policy="prefix")
+    for fields, other in (({}, "choose policy='prefix'."), ({"mirror": mirror}, "choose another prefix (source_alias).")):
+        name = fields["mirror"].naming.target_topic("orders") if fields else "orders"
+        made = plan(a_topic(), [a_topic(name, spans=((0, 0), (3, 9), (0, 0)))], **fields)
+        (said,) = [f.remedy for f in made.findings if f.check == "target_data"]
+        assert other in said
+
+
 def test_a_policy_that_makes_one_topic_of_two_blocks() -> None:
     source = a_cluster(*(a_topic(name, replicas=3) for name in ("Orders", "orders", "users")))
     made = plan(source, mirror=a_mirror(policy="tests.unit.test_policy:Upper"))
