@@ -110,7 +110,7 @@ test-pythons: ## the unit and provider tests on every Python from 3.11 that is f
 	    && .venv-$$v/bin/python -m tests.parts unit provider $(TESTS) || failed="$$failed $$v"; \
 	done; [ -z "$$failed" ] || { echo "failed on:$$failed" >&2; exit 1; }
 
-test-%: setup ## one part: unit provider core e2e faults properties spark months versions drills tools parity kerberos managed page
+test-%: setup ## one part: unit provider core e2e faults properties spark months versions drills newcomer tools parity kerberos managed page
 	$(BIN)/python -m tests.parts $* $(TESTS)
 
 coverage: setup ## run the unit tests and list the lines and branches that they leave out of what moves data

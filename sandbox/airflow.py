@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-_AIRFLOW = Path(sys.executable).parent / "airflow"
 COMPONENTS = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 FINAL_RUN_STATES = frozenset({"success", "failed"})
 # The log servers of scheduler and triggerer listen on all addresses and two fixed ports, and no setting changes that.
@@ -57,6 +56,8 @@ class AirflowStandalone:
     :param parallelism: tasks that may run at once.
     :param port: of the API server and UI; default: a free one.
     :param path: below which these are served, as ``/airflow``.
+    :param python: of an environment whose Airflow runs, with what is installed there alone; default: this process's own,
+        with the repository on its path.
     """
 
     user = "admin"
@@ -70,10 +71,14 @@ class AirflowStandalone:
         parallelism: int = 4,
         port: int | None = None,
         path: str = "",
+        python: Path | None = None,
     ) -> None:
         self.home, self.dags, self.parallelism = Path(home).resolve(), Path(dags).resolve(), parallelism
         self.connections, self.extra_env = dict(connections or {}), dict(env or {})
         self.port, self.path = port or _free_port(), path
+        self._python = python
+        # Not resolved: the name by which an environment is entered is what tells Python that it is one.
+        self.command = Path(python or sys.executable).absolute().parent / "airflow"
         self._process: subprocess.Popen[bytes] | None = None
         self._token: str | None = None
 
@@ -98,12 +103,13 @@ class AirflowStandalone:
     def environment(self) -> dict[str, str]:
         """Return the environment of its processes; also right for ``airflow`` commands against it."""
         env = {k: v for k, v in os.environ.items() if not k.startswith("AIRFLOW_")}
-        paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
+        inherited = env.pop("PYTHONPATH", None)
+        if self._python is None:
+            env["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), *filter(None, [inherited])])
         env |= {
             "AIRFLOW_HOME": str(self.home),
             # `standalone` starts its parts by the name `airflow`, which has to be our launcher.
-            "PATH": os.pathsep.join([str(self.home / "bin"), str(_AIRFLOW.parent), os.environ.get("PATH", "")]),
-            "PYTHONPATH": os.pathsep.join(paths),
+            "PATH": os.pathsep.join([str(self.home / "bin"), str(self.command.parent), os.environ.get("PATH", "")]),
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.dags),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
@@ -131,7 +137,7 @@ class AirflowStandalone:
         """
         launcher = self.home / "bin" / "airflow"
         launcher.parent.mkdir(parents=True, exist_ok=True)
-        launcher.write_text(_LAUNCHER.format(airflow=shlex.quote(str(_AIRFLOW))), encoding="utf-8")
+        launcher.write_text(_LAUNCHER.format(airflow=shlex.quote(str(self.command))), encoding="utf-8")
         launcher.chmod(0o755)
         with open(self.home / "standalone.log", "ab") as log:
             self._process = subprocess.Popen(

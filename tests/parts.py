@@ -93,6 +93,13 @@ PARTS = (
     Part("months", ("tests/integration",), "months", 10, "what runs for months: all that follows a tail", _BY_FILE),
     Part("versions", ("tests/integration",), "versions", 6, "brokers of other versions", _BY_FILE),
     Part("drills", ("tests/e2e",), "drills", 25, "drills, windows and backfills in a real Airflow"),
+    Part(
+        "newcomer",
+        ("tests/e2e",),
+        "newcomer",
+        15,
+        "a newcomer's trial: wheel, own Airflow, browser",
+    ),
     Part("tools", ("tests/integration",), "tools", 5, "sandbox, demo and benchmarks; a schema registry", _BY_FILE),
     Part("parity", ("tests/integration",), "parity", 17, "the older tools' own scenarios, and their clients", _BY_FILE),
     Part("page", ("tests/page",), "", 7, "the page, in a real Airflow and Debian's chromium"),
