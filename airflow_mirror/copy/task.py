@@ -19,7 +19,8 @@ from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.reporter import Reporter
 from airflow_mirror.copy.results import PartitionResult
-from airflow_mirror.copy.writer.lease import LeaseToken, LeaseWatch
+from airflow_mirror.copy.writer.lease import LeaseToken
+from airflow_mirror.copy.writer.lease_watch import LeaseWatch
 from airflow_mirror.errors import LeaseLost, LeaseUnconfirmed
 
 

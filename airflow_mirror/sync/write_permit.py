@@ -17,7 +17,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from airflow_mirror.copy.writer.lease import LeaseProof, LeaseToken
+from airflow_mirror.copy.writer.lease import LeaseToken
+from airflow_mirror.copy.writer.lease_watch import LeaseProof
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.wire.cluster import WireCluster

@@ -106,7 +106,7 @@ class TransactionClient:
             )
 
         # What the one that was asked has: a coordinator that is cut off from its cluster may tell of an earlier owner
-        # (`lease.Confirmation.ask`).
+        # (`lease_watch.Confirmation.ask`).
         return self._ask("DescribeTransactions", ask, operation="Describe")
 
     def write_marker(self, tp: TopicPartition, producer_id: int, epoch: int, commit: bool = True) -> None:

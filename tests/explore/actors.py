@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.console.retire import keep_of, require_as_seen
-from airflow_mirror.copy.writer import lease
+from airflow_mirror.copy.writer import lease, lease_watch
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import fence_state
 from airflow_mirror.cutover.failover import run as failing_over
@@ -268,7 +268,7 @@ def _copy(w: World, plan: Plan, token: LeaseToken) -> str:
     source, target = _on(w, plan).source, _on(w, plan).target
     here, there = source.cluster, target.cluster
     client = TransactionClient(target.log, token.transactional_id)
-    known = lease.Confirmation(token, w.s.clock.monotonic)
+    known = lease_watch.Confirmation(token, w.s.clock.monotonic)
     at = target.log.log_ends(TPS)
     while True:
         known.ask(client.describe)
@@ -333,8 +333,8 @@ def follow_groups(w: World, name: str, **when: Any) -> Actor:
         side, until = on.target, s.now + _TAIL_S
         token = side.take_lease(MIRROR.name)
         s.clock.sleep(token.wait_s)
-        right, proof = WritePermit(lambda: token), lease.LeaseProof(side.log, token)
-        right._proof, proof._known = proof, lease.Confirmation(token, s.clock.monotonic)  # by virtual time
+        right, proof = WritePermit(lambda: token), lease_watch.LeaseProof(side.log, token)
+        right._proof, proof._known = proof, lease_watch.Confirmation(token, s.clock.monotonic)  # by virtual time
         follower = GroupFollower(Sides(
             plan=lambda: PLAN, mirror=MIRROR, source=on.source.admin, target=side.admin, ledger=side.ledger,
             state=side.state(notes.prefix(MIRROR.name)), right=right, maps=None, take_in=lambda _: None, gone=dict,

@@ -23,7 +23,8 @@ from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.copy.writer.lease import LeaseToken, LeaseWatch
+from airflow_mirror.copy.writer.lease import LeaseToken
+from airflow_mirror.copy.writer.lease_watch import LeaseWatch
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.platform import Platform

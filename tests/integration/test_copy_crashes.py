@@ -15,6 +15,7 @@ import pytest
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
+from airflow_mirror.copy.writer.lease_watch import LeaseWatch
 from airflow_mirror.wire import heart
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
@@ -150,7 +151,7 @@ def test_a_copier_without_the_lease_writes_nothing(
         old = lease.take(wire, hostile)
         lease.take(wire, hostile)
     with pytest.raises(LeaseLost, match="epoch 1"):
-        lease.LeaseWatch(config(target_cluster), old)
+        LeaseWatch(config(target_cluster), old)
     ranges = ranges_of(source_cluster, hostile, PARTITIONS)
     os.environ["TEST_SOURCE"], os.environ["TEST_TARGET"] = config(source_cluster).dump(), config(target_cluster).dump()
     results = copy_ranges(

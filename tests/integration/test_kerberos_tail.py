@@ -18,7 +18,7 @@ from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.copy.writer.lease import LeaseWatch
+from airflow_mirror.copy.writer.lease_watch import LeaseWatch
 from airflow_mirror.errors import LeaseUnconfirmed, MirrorError
 from airflow_mirror.kafka.admin import ClusterAdmin
 from sandbox import Cluster

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_mirror.common.policy import lease_id
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.copy.writer.lease import LeaseWatch
+from airflow_mirror.copy.writer.lease_watch import LeaseWatch
 from airflow_mirror.errors import LeaseLost, LeaseUnconfirmed
 from airflow_mirror.jobs.driver.held_lease import writer_lease
 from airflow_mirror.wire.cluster import WireCluster

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.copy.writer import lease
+from airflow_mirror.copy.writer.lease_watch import LeaseProof
 from airflow_mirror.errors import NeedsHuman
 from airflow_mirror.extras.adopt.examine import Adoption, require_still, require_stopped
 from airflow_mirror.jobs.decommission import require_at_rest
@@ -75,7 +76,7 @@ def take(
     try:
         pause(token.wait_s)
         require_still(target, adoption.matches)
-        proof, store = lease.LeaseProof(target.wire, token), MapStore(name)
+        proof, store = LeaseProof(target.wire, token), MapStore(name)
         for one in adoption.matches:
             if one.through is not None:
                 flow = mapped_range(one.source.topic, one.target.topic, one.target.partition)

@@ -114,6 +114,7 @@ def _copy_back(
     from airflow_mirror.copy.options import CopyOptions
     from airflow_mirror.copy.ranges import CopyRange
     from airflow_mirror.copy.writer import lease
+    from airflow_mirror.copy.writer.lease_watch import LeaseWatch
     from airflow_mirror.verify.partition import compare_partitions
     from airflow_mirror.verify.result import PartitionPair
     from airflow_mirror.wire.cluster import WireCluster
@@ -125,7 +126,7 @@ def _copy_back(
     with WireCluster(source) as wire:
         token = lease.take(wire, lease_of)
         time.sleep(token.wait_s)
-        with closing(lease.LeaseWatch(source, token)) as watch:
+        with closing(LeaseWatch(source, token)) as watch:
             deadline = time.monotonic() + timeout_s
             loop = CopyLoop(ranges, Clusters.of(target, source), CopyOptions(mirror=lease_of), watch.check)
             loop.run(lambda: time.monotonic() > deadline)

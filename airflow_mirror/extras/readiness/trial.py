@@ -24,6 +24,7 @@ from airflow_mirror.copy.offsets.no_maps import NoMaps
 from airflow_mirror.copy.options import DEFAULT_MAX_BATCH_BYTES, CopyOptions
 from airflow_mirror.copy.ranges import MAPPED, CopyRange
 from airflow_mirror.copy.writer import lease
+from airflow_mirror.copy.writer.lease_watch import LeaseWatch
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.extras.readiness.estimate import CORE, LIMIT, SOURCE, TARGET, Trial
 from airflow_mirror.extras.readiness.race import Log
@@ -145,7 +146,7 @@ def _measured(
         token = lease.take(wire, options.mirror)
         time.sleep(token.wait_s)
         try:
-            with closing(lease.LeaseWatch(target.config, token)) as watch:
+            with closing(LeaseWatch(target.config, token)) as watch:
 
                 def run(several: list[CopyRange], name: str) -> _Rate:
                     # Under a name of its own: one that has written there would first look where it ended.

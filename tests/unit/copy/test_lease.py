@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from airflow_mirror.common.policy import lease_id
-from airflow_mirror.copy.writer import handover, lease
-from airflow_mirror.copy.writer.lease import Confirmation, LeaseProof, LeaseToken, LeaseWatch
+from airflow_mirror.copy.writer import handover, lease, lease_watch
+from airflow_mirror.copy.writer.lease import LeaseToken
+from airflow_mirror.copy.writer.lease_watch import Confirmation, LeaseProof, LeaseWatch
 from airflow_mirror.errors import LeaseLost, LeaseUnconfirmed, TryAgain
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import Fenced
@@ -383,7 +384,7 @@ def test_a_lease_of_another_is_refused_at_once(coordinator: Coordinator, target:
 
 def test_proof_is_good_for_seconds_and_asked_for_again(target: WireCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(lease, "_now_s", lambda: now)
+    monkeypatch.setattr(lease_watch, "_now_s", lambda: now)
     proof = LeaseProof(target, lease.take(target, "m"))
     with pytest.raises(LeaseUnconfirmed):
         proof.check()

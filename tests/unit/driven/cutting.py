@@ -14,7 +14,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.policy import DECISIONS, STATE, WISHES
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.copy.writer.lease import LeaseWatch
+from airflow_mirror.copy.writer.lease_watch import LeaseWatch
 from airflow_mirror.cutover import platform, steps
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.platform import Platform
