@@ -22,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -35,7 +36,6 @@ from airflow_mirror.config import ClientConfig, load
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.task import CopyWork, copy_ranges
-from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.platform import PATIENCE_S, Platform
@@ -44,9 +44,13 @@ from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import Clusters, CutoverRequest, Limits
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.errors import MirrorError
+from airflow_mirror.jobs.driver.held_lease import writer_lease
+from airflow_mirror.jobs.runner.active import heard_by
+from airflow_mirror.jobs.runner.cutover_signs import CutoverSigns
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.build import build
 from airflow_mirror.plan.ledger_store import keep_on
@@ -104,10 +108,6 @@ def produce(topics: Sequence[str], count: int) -> None:
 def follow(plan_file: str) -> None:
     """Copy everything under the writer lease until somebody takes it."""
     plan = Plan.load(plan_file)
-    with WireCluster(load(f"env:{_TARGET}", "target")) as wire:
-        token = lease.take(wire, _MIRROR)
-    time.sleep(token.wait_s)
-    print("alive", flush=True)
     ranges = [
         CopyRange(
             source_topic=t.source_topic, target_topic=t.target_topic, partition=p, start_offset=0, end_offset=None,
@@ -116,9 +116,23 @@ def follow(plan_file: str) -> None:
         for t in plan.topics
         for p in range(t.partitions)
     ]  # fmt: skip
-    work = CopyWork(source=f"env:{_SOURCE}", target=f"env:{_TARGET}", options=CopyOptions(mirror=_MIRROR), lease=token)
-    lives = _has_parent()
-    copy_ranges(work, ranges, None, lambda: not lives())
+    source, target, runs, lives = f"env:{_SOURCE}", f"env:{_TARGET}", threading.Event(), _has_parent()
+    threading.Thread(target=_hear, args=[runs], daemon=True).start()
+    with writer_lease(target, _MIRROR, runs.is_set) as held:
+        time.sleep(held.token.wait_s)
+        print("alive", flush=True)
+        work = CopyWork(source=source, target=target, options=CopyOptions(mirror=_MIRROR), lease=held.token)
+        copy_ranges(work, ranges, None, lambda: not lives())
+
+
+def _hear(runs: threading.Event) -> None:
+    """Say whether the cutover gives signs of life, as a tail's driver hears it."""
+    signs = CutoverSigns()
+    with ClusterAdmin(load(f"env:{_TARGET}", "target")) as admin:
+        state = state_of(admin, *heard_by(_MIRROR))
+        while True:
+            (runs.set if signs.look(state.read(), _MIRROR) else runs.clear)()
+            time.sleep(1.0)
 
 
 @dataclass

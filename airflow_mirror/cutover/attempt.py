@@ -32,6 +32,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.direction import Direction, direction
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.transactions import TransactionDescription
 
 _SAY_EVERY_S = 1.0
 _LOG = logging.getLogger("airflow_mirror.cutover")
@@ -76,6 +77,7 @@ class Attempt:
     :ivar waits_for: what a step waits for, for people; ``said_at``: when the log said so last, on the clock of ``now``.
     :ivar opening: whether the decision to open may have been sent.
     :ivar lease: the mirror's writer lease, after the cutover has taken it from the tail.
+    :ivar short: the tail's lease, if it was seen to be short; ``short_since``: since when, on the clock of ``now``.
     :ivar longest_pause_s: between two writes to a partition, as seen before the fence.
     :ivar quiet_since: the source's ends have not moved; on the clock of ``now``.
     :ivar sealed_at: when the tail's last task must have stopped; on the clock of ``now``.
@@ -106,6 +108,8 @@ class Attempt:
     said_at: float = -math.inf
     opening: bool = False
     lease: LeaseToken | None = None
+    short: TransactionDescription | None = None
+    short_since: float = 0.0
     longest_pause_s: float = 0.0
     quiet_since: float = 0.0
     sealed_at: float = 0.0

@@ -19,6 +19,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.errors import CutoverRunning, MirrorError
+from airflow_mirror.jobs.runner import cutover_signs
 from airflow_mirror.jobs.runner.active import Heartbeat, JobId, Watch, process_of
 from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -57,7 +58,7 @@ def signs_of_life(target: ClientConfig, report: CutoverReport) -> Iterator[None]
             while True:
                 last = over.is_set()
                 try:
-                    heartbeat.give(SUCCEEDED if last else RUNNING, phase="cutover")
+                    heartbeat.give(SUCCEEDED if last else RUNNING, phase=cutover_signs.PHASE)
                 # A sign that can't be given is the target's silence, which observers don't count, since they could not
                 # write either. The cutover goes on: whether it may act is asked at each effect.
                 # Any other error ends this thread, and silence follows: a guard decides to lift, and the cutover's next

@@ -32,6 +32,7 @@ from airflow_mirror.plan import ledger_store as plans
 from airflow_mirror.plan.amendment import amended
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.transactions import TransactionDescription
 
 T = TypeVar("T")
 PATIENCE_S = 20.0  # for one decision; an election takes nine seconds
@@ -96,11 +97,17 @@ class Side:
         """Return the reports of a mirror's cutovers."""
         return self.state(REPORT.below(mirror), patience_s=report_store.PATIENCE_S)
 
-    def take_lease(self, mirror: str, *, to_end: bool = False) -> LeaseToken:
+    def take_lease(
+        self, mirror: str, *, to_end: bool = False, short: TransactionDescription | None = None
+    ) -> LeaseToken:  # fmt: skip
         """See :func:`airflow_mirror.copy.writer.lease.take`."""
         # Without an answer it may be taken all the same, by a token that nobody has: then nobody writes, and whoever
         # calls again takes it from that.
-        return lease.take(self.log, mirror, to_end=to_end)
+        return lease.take(self.log, mirror, to_end=to_end, short=short)
+
+    def seen_short(self, mirror: str) -> TransactionDescription | None:
+        """See :func:`airflow_mirror.copy.writer.lease.seen_short`."""
+        return lease.seen_short(self.log, mirror)
 
     def confirm_lease(self, token: LeaseToken) -> None:
         """See :func:`airflow_mirror.copy.writer.lease.confirm`."""

@@ -26,6 +26,7 @@ from airflow_mirror.cutover.request import Offsets
 from airflow_mirror.cutover.schema_ids import SchemaProof
 from airflow_mirror.errors import CutoverCancelled, MirrorError
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign, active_tail
+from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.kafka.model import Replicas
 from airflow_mirror.kafka.transactions import OpenTransaction
 from airflow_mirror.plan.findings import Questions
@@ -160,7 +161,8 @@ def look(run: Attempt) -> CutoverFacts:
         settle=run.limits.settle_s, still=quiet_s(run), verify=verify_s, groups=groups.seconds, quiet=quiet,
         commits=commits,
         drain=sum(behind.values()) / per_s if per_s else None if behind else 0.0,
-        handover=lease.HANDOVER_S,
+        # A tail that lives makes its lease short once the cutover gives signs of life.
+        handover=lease.SHORT_HANDOVER_S if run.short is not None or status == RUNNING else lease.HANDOVER_S,
     )  # fmt: skip
     return CutoverFacts(
         times=times, watched_s=watched_s, tail=tail, tail_status=status, leased=leased, written=ends != ends_before,

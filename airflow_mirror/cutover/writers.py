@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from airflow_mirror.cutover import short_lease
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.drain import lags, positions, require_going
 from airflow_mirror.cutover.groups import keep_groups, leave_checkpoints
@@ -58,7 +59,7 @@ def stop_writers(run: Attempt) -> dict[str, Any]:
     # says that writing was ended to every tail and status; backing out, or the guard, lifts the fence, and the tail is
     # started again.
     # Its answer is lost: it may be taken by a token that nobody has, and the report says that the tail may have lost it.
-    run.lease = run.on.target.take_lease(run.mirror.name, to_end=True)
+    run.lease = run.on.target.take_lease(run.mirror.name, to_end=True, short=short_lease.ripe(run))
     # From behind the answer, so never too early: tasks count from before their last confirmed request.
     run.sealed_at = run.now() + run.lease.wait_s
     run.permit()  # a process that was frozen takes it from whoever went on meanwhile: that one notices, and so does it

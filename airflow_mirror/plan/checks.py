@@ -20,7 +20,7 @@ from airflow_mirror.wording import count, some
 
 # The longest transaction timeout that the writer lease requests for its transactional id
 # (`copy.writer.lease.LONGEST_MARK_MS`, which plans may not import; a test keeps the two equal).
-_LEASE_MS = 126_535
+_LEASE_MS = 159_303
 _FORGETS_MS = 600_000  # a coordinator that is away for some minutes, or a driver that is frozen, must not lose the lease
 
 CHECKS = Checks[Situation](lambda s: count(len(s.topics), "topic"))

@@ -196,7 +196,7 @@ RIGHTS: tuple[Right, ...] = (
     ),
     Right(
         TARGET, "cluster", "DESCRIBE_CONFIGS", (PLAN,),
-        "what its brokers allow (`transaction.max.timeout.ms` of 126,535 ms, the largest request); without it the "
+        "what its brokers allow (`transaction.max.timeout.ms` of 159,303 ms, the largest request); without it the "
         "plan warns",
     ),
     Right(TARGET, "cluster", "DESCRIBE", (PLAN,), "free disk of its brokers; without it the plan warns"),  # KIP-827

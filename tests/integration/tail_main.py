@@ -38,7 +38,10 @@ def main(mirror_file: str, plan_file: str) -> None:
     stopping, status = threading.Event(), StatusFile(None)
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     job = prepare_to_copy(asked)
-    with presence(job, asked, status, stopping) as there, writer_lease(asked.target, mirror.name) as held:
+    with (
+        presence(job, asked, status, stopping) as there,
+        writer_lease(asked.target, mirror.name, lambda: there.is_cut_over) as held,
+    ):
         there.require_active()
         with WireCluster(load(job.source, "source")) as source:
             ranges = resolve_ranges(job, source, mirror.start, None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from airflow_mirror.wire.errors import Fenced
-from airflow_mirror.wire.transactions import TransactionClient
+from airflow_mirror.wire.transactions import TransactionClient, TransactionDescription
 
 # It is kept with the id (TransactionMetadata) for as long as the coordinator knows that, across its restarts, and told by
 # DescribeTransactions (KIP-664).
@@ -21,12 +21,19 @@ RELEASED_MS = 61_000  # every other timeout means held
 class TakenOver(NamedTuple):
     """A transactional id that this process now owns.
 
-    :param given_back: the previous owner released the id, or there was none, so the new owner need not wait.
+    :param before: what was known of it right before; None: nothing.
+    :param follows: nobody else has taken it between that look and our request.
     """
 
     producer_id: int
     epoch: int
-    given_back: bool
+    before: TransactionDescription | None
+    follows: bool
+
+    @property
+    def given_back(self) -> bool:
+        """Whether the previous owner released the id, or there was none, so that the new owner need not wait."""
+        return self.follows and (self.before is None or self.before.timeout_ms == RELEASED_MS)
 
 
 def take_over(client: TransactionClient) -> TakenOver:
@@ -38,10 +45,10 @@ def take_over(client: TransactionClient) -> TakenOver:
     # Epoch 0 is the first one of an id that nobody had, or of one that the coordinator has forgotten, which its holder
     # could not confirm any more. Any other epoch was reached by somebody behind our question.
     if before is None:
-        return TakenOver(producer_id, epoch, epoch == 0)
+        return TakenOver(producer_id, epoch, before, epoch == 0)
     # If the epoch did not advance by exactly one, another owner took the id between our two requests.
     follows = producer_id == before.producer_id and epoch == before.epoch + 1
-    return TakenOver(producer_id, epoch, before.timeout_ms == RELEASED_MS and follows)
+    return TakenOver(producer_id, epoch, before, follows)
 
 
 def give_back(client: TransactionClient, producer_id: int, epoch: int) -> None:

@@ -6,7 +6,8 @@ acquisition of the lease, even if the epoch advances later. Tasks confirm the le
 (DescribeTransactions) and write only while the last confirmation is fresh. A job that ends cleanly releases the lease;
 after any other end a new job waits until every old task must have stopped (`handover`). A cutover takes the lease to end
 all writing. Its marks have a range of their own, so any client can tell that no job holds the lease, even if the cutover
-was killed before it recorded that it took it (ADR 14).
+was killed before it recorded that it took it (ADR 14). While a cutover runs, the lease is *short*: held under a second
+mark, with which a task stops sooner, so that the cutover waits for less (ADR 55).
 
 Writing may safely resume after a pause of any length. Only the age of the last confirmed *request* permits a write, so
 the first write after a pause follows a response to a request sent after that pause. If another job had taken the lease
@@ -45,15 +46,21 @@ RENEW_AGAIN_S = 30.0  # after a renewal that failed
 VALID_S = 6.0  # a task writes for at most this long after it sent its last confirmed request
 # The second more is for bytes that went to the kernel at the last moment at which a task was allowed to write.
 HANDOVER_S = VALID_S + 1.0  # how long a new job waits if the old one may still be writing
+SHORT_CONFIRM_EVERY_S = 0.25
+SHORT_VALID_S = 1.0
+SHORT_HANDOVER_S = SHORT_VALID_S + 1.0
 # The ranges of the timeout never meet: below are 60,000 (held, or a taking that was cut off) and 61,000 (released),
-# then the marks of jobs, one for each epoch, then the marks of those who end all writing.
+# then the marks of jobs, one for each epoch, then the same ones of leases that are short, then the marks of those who end
+# all writing.
 _FIRST_MARK_MS = handover.RELEASED_MS + 1
 # The last epoch of a producer id is 32,766 (TransactionMetadata.isEpochExhausted). After that the coordinator assigns
 # another producer id, and tasks would no longer recognise their lease. An acquisition from _WORN_EPOCH on therefore uses
 # up the remaining epochs at once (about a second per thousand). So a held lease has at least the difference left for
 # renewals: each coordinator restart costs one.
 _WORN_EPOCH, _LAST_EPOCH = 31_000, 32_766
-_FIRST_END_MS = _FIRST_MARK_MS + _LAST_EPOCH + 2  # of acquisitions that end all writing
+_SHORT_BY_MS = _LAST_EPOCH + 2  # from the mark of an acquisition to the one that it has while it is short
+_FIRST_END_MS = _FIRST_MARK_MS + 2 * _SHORT_BY_MS  # of acquisitions that end all writing
+_SPARED_EPOCHS = 500  # for renewals: a lease with fewer left is not made short
 LONGEST_MARK_MS = _FIRST_END_MS + _LAST_EPOCH  # transaction.max.timeout.ms must be at least this
 
 
@@ -77,9 +84,18 @@ class LeaseToken:
         """Whether the coordinator did not know the id, or had forgotten it."""
         return self.epoch == 1
 
+    @property
+    def short_mark_ms(self) -> int:
+        """The transaction timeout that identifies this acquisition while the lease is short."""
+        return self.mark_ms + _SHORT_BY_MS
+
     def is_held(self, seen: TransactionDescription) -> bool:
         """Return whether the coordinator's description names this lease."""
-        return (seen.producer_id, seen.timeout_ms) == (self.producer_id, self.mark_ms)
+        return seen.producer_id == self.producer_id and seen.timeout_ms in (self.mark_ms, self.short_mark_ms)
+
+    def is_short(self, seen: TransactionDescription) -> bool:
+        """Return whether the coordinator's description names this lease, and says that it is short."""
+        return (seen.producer_id, seen.timeout_ms) == (self.producer_id, self.short_mark_ms)
 
     def loss(self, seen: TransactionDescription | None) -> LeaseLost | None:
         """Return why the lease is lost by the coordinator's description; None: it is held."""
@@ -88,11 +104,15 @@ class LeaseToken:
         return None if self.is_held(seen) else LeaseLost(self.transactional_id, self.epoch, f"epoch {seen.epoch}")
 
 
-def take(target: WireCluster, mirror: str, *, to_end: bool = False) -> LeaseToken:
+def take(
+    target: WireCluster, mirror: str, *, to_end: bool = False, short: TransactionDescription | None = None
+) -> LeaseToken:  # fmt: skip
     """Take the lease of ``mirror`` over from its current holder.
 
     :param to_end: take it to end the writing of others, not to write; :func:`is_anybody_writing` then returns False, and
         the wait is never left out.
+    :param short: as :func:`seen_short` has returned it at least :data:`HANDOVER_S` ago: if nothing has changed since, the
+        wait is :data:`SHORT_HANDOVER_S`.
     :raises TryAgain: the coordinator can't be reached; a typed error if the principal lacks WRITE on the id.
     :raises Fenced: another job took the lease at the same moment.
     """
@@ -111,7 +131,10 @@ def take(target: WireCluster, mirror: str, *, to_end: bool = False) -> LeaseToke
     while epoch >= _WORN_EPOCH:
         producer_id, epoch = client.init(handover.HELD_MS, producer_id, epoch)
     if to_end:  # what opens a target believes no job that its tasks have ended
-        return _mark(client, producer_id, epoch, HANDOVER_S, _FIRST_END_MS)
+        # The same epoch and mark as then, and ours is the next one: the lease was short all the time between. A task that
+        # writes now does so by an answer from behind the first look, so it has read that, and writes for a second more.
+        was_short = short is not None and taken.before == short and taken.follows
+        return _mark(client, producer_id, epoch, SHORT_HANDOVER_S if was_short else HANDOVER_S, _FIRST_END_MS)
     return _mark(client, producer_id, epoch, 0.0 if taken.given_back else HANDOVER_S)
 
 
@@ -124,12 +147,13 @@ def renew(target: WireCluster, token: LeaseToken) -> None:
     # Between this look and the requests below another job may take the lease. That moves the epoch on by two, and
     # leaves neither ours nor the one before it as the current or the previous one: both requests are refused, however
     # late they arrive. Dying anywhere in here changes nothing either, because tasks know the mark and not the epoch.
-    epoch = _epoch_of(client, token)
+    seen = _seen(client, token)
+    epoch = seen.epoch
     if epoch > 0:
         try:
             # Answered with the present epoch, and written to the coordinator's log again, which is what puts its expiry
-            # off.
-            client.init(token.mark_ms, token.producer_id, epoch - 1)
+            # off. Under the mark that it has: a short lease stays short, since whoever makes it longer takes an epoch.
+            client.init(seen.timeout_ms, token.producer_id, epoch - 1)
             return
         except Fenced:
             pass  # a restarted coordinator no longer knows that this led to the current epoch
@@ -139,7 +163,25 @@ def renew(target: WireCluster, token: LeaseToken) -> None:
         raise _gone(token)
     # If the answer is lost, and the coordinator too, the repetition is refused although the first one counts: the
     # caller logs that, and its next renewal reads the epoch again.
-    client.init(token.mark_ms, token.producer_id, epoch)
+    client.init(seen.timeout_ms, token.producer_id, epoch)
+
+
+def shorten(target: WireCluster, token: LeaseToken, short: bool) -> None:
+    """Make a lease short, or as long as before: see the module. Only its holder may, and in the thread that renews it.
+
+    A no-op if it is so already, or has no epochs left for that. Tasks go on; each learns it by its next answer.
+
+    :raises Fenced: the lease was taken over or forgotten.
+    """
+    client = TransactionClient(target, token.transactional_id)
+    seen = _seen(client, token)
+    if token.is_short(seen) == short or seen.epoch >= _LAST_EPOCH - _SPARED_EPOCHS:
+        return
+    # One epoch for each change, so that who sees the same epoch twice knows that nothing lies between. Taken over, or
+    # withdrawn, behind our look: two epochs further, and refused. Amid a withdrawal it may be applied as a repetition of
+    # its first request, and the second one replaces it, from which on nobody confirms. Dies before or behind it: the
+    # lease stays as it is, and the next holder has a mark of its own.
+    client.init(token.short_mark_ms if short else token.mark_ms, token.producer_id, seen.epoch)
 
 
 def withdraw(target: WireCluster, token: LeaseToken) -> LeaseToken:
@@ -154,7 +196,7 @@ def withdraw(target: WireCluster, token: LeaseToken) -> LeaseToken:
     # From the first of them on no task confirms, since 60,000 ms is nobody's mark: six seconds later none writes. Dying
     # between the two is the same as in `take`; dying behind them leaves a mark without tasks, and the next job waits in
     # vain.
-    producer_id, epoch = client.init(handover.HELD_MS, token.producer_id, _epoch_of(client, token))
+    producer_id, epoch = client.init(handover.HELD_MS, token.producer_id, _seen(client, token).epoch)
     return _mark(client, producer_id, epoch, 0.0)
 
 
@@ -165,7 +207,7 @@ def release(target: WireCluster, token: LeaseToken) -> None:
     """
     client = TransactionClient(target, token.transactional_id)
     try:
-        epoch = _epoch_of(client, token)
+        epoch = _seen(client, token).epoch
     except Fenced:
         return  # a newer job holds it
     # Last of all: whoever takes the lease next believes it, and does not wait. Dying before it costs that one seven
@@ -196,6 +238,12 @@ def is_writing_ended(target: WireCluster, mirror: str) -> bool:
     return seen is not None and seen.timeout_ms >= _FIRST_END_MS
 
 
+def seen_short(target: WireCluster, mirror: str) -> TransactionDescription | None:
+    """Return what the coordinator knows of a job's lease that is short; None: it is not, or no job holds it."""
+    seen = TransactionClient(target, lease_id(mirror)).describe()
+    return seen if seen is not None and _FIRST_MARK_MS + _SHORT_BY_MS <= seen.timeout_ms < _FIRST_END_MS else None
+
+
 def confirm(target: WireCluster, token: LeaseToken) -> None:
     """Return if the lease is ours: a job that takes it from now on must wait :data:`HANDOVER_S` before it writes.
 
@@ -221,12 +269,12 @@ def _mark(
     )
 
 
-def _epoch_of(client: TransactionClient, token: LeaseToken) -> int:
-    """Return the current epoch of a lease that is still ours."""
+def _seen(client: TransactionClient, token: LeaseToken) -> TransactionDescription:
+    """Return what the coordinator knows of a lease that is still ours. :raises Fenced: it is not."""
     seen = client.describe()
     if seen is None or not token.is_held(seen):
         raise _gone(token)
-    return seen.epoch
+    return seen
 
 
 def _gone(token: LeaseToken) -> Fenced:

@@ -28,6 +28,7 @@ class Confirmation:
     def __init__(self, token: LeaseToken, clock: Callable[[], float]) -> None:
         self._token, self._clock = token, clock
         self._begun, self._confirmed = clock(), float("-inf")
+        self._until, self._is_short = float("-inf"), False
         self._lost: LeaseLost | None = None
         self._cause: Exception | None = None  # why the last request got no response
 
@@ -41,7 +42,8 @@ class Confirmation:
         """After how many seconds the coordinator is to be asked again: sooner if it was away, and may be back."""
         # A rejected login is retried less often.
         is_away = isinstance(self._cause, TryAgain) and self._clock() - self._confirmed > lease.CONFIRM_EVERY_S * 2
-        return _UNCONFIRMED_S if is_away else lease.CONFIRM_EVERY_S
+        every_s = lease.SHORT_CONFIRM_EVERY_S if self._is_short else lease.CONFIRM_EVERY_S
+        return min(_UNCONFIRMED_S, every_s) if is_away else every_s
 
     def ask(self, describe: Callable[[], TransactionDescription | None]) -> None:
         """Query the coordinator and remember the result."""
@@ -56,6 +58,9 @@ class Confirmation:
         self._lost = self._lost or self._token.loss(seen)
         # Other threads read these without a lock. In between they see a loss, which is final, or an older confirmation.
         if self._lost is None:
+            self._is_short = seen is not None and self._token.is_short(seen)
+            # One value, so that no other thread has this answer's time with that one's length.
+            self._until = asked + (lease.SHORT_VALID_S if self._is_short else lease.VALID_S)
             self._confirmed, self._cause = asked, None
 
     def check_not_lost(self) -> None:
@@ -67,16 +72,16 @@ class Confirmation:
             raise self._lost
 
     def check(self) -> None:
-        """Return if the lease was ours at most :data:`.lease.VALID_S` ago.
+        """Return if the lease was ours at most :data:`.lease.VALID_S` ago, :data:`.lease.SHORT_VALID_S` if it is short.
 
         :raises LeaseLost: see :meth:`check_not_lost`.
         :raises LeaseUnconfirmed: the holder is unknown. A later call may succeed.
         """
         self.check_not_lost()
         # In this order: if the thread stops between the two, the confirmation looks older than it is, never fresher.
-        confirmed, now = self._confirmed, self._clock()
-        if now - confirmed > lease.VALID_S:
-            silent_s = now - max(confirmed, self._begun)
+        until, now = self._until, self._clock()
+        if now > until:
+            silent_s = now - max(self._confirmed, self._begun)
             raise LeaseUnconfirmed(self._token.transactional_id, self._token.epoch, silent_s, self._cause)
 
 

@@ -93,7 +93,7 @@ def _copy(
     job: CopyJob, request: TailRequest, status: StatusFile, stopping: threading.Event, there: TailHeartbeat,
     publication: Publication, muster: Muster,
 ) -> Tail:  # fmt: skip
-    with writer_lease(request.target, job.mirror.name) as held:
+    with writer_lease(request.target, job.mirror.name, lambda: there.is_cut_over) as held:
         there.require_active()
         require_still_ours(job)
         tail = Tail(job, request.tasks, stopping)

@@ -22,6 +22,8 @@ from airflow_mirror.wire.errors import Fenced
 
 log = logging.getLogger(__name__)
 
+_LOOK_EVERY_S = 0.5  # whether the lease is to be short
+
 
 def wait_until(safe_at: float, status: StatusFile, stopping: threading.Event | None = None) -> None:
     """Wait until tasks that nobody has heard of must have noticed that their lease is lost."""
@@ -35,14 +37,16 @@ def wait_until(safe_at: float, status: StatusFile, stopping: threading.Event | N
 class HeldLease:
     """The writer lease as held by a job's driver, and what is known of who writes under it.
 
+    :param wants_short: says whether it is to be short (:func:`.lease.shorten`); its keeper sees to that.
     :ivar token: the lease in the form that is sent to tasks.
     :ivar safe_at: monotonic time from which nobody writes who began before; infinite while tasks may, under this token.
     """
 
-    def __init__(self, target: WireCluster, mirror: str) -> None:
+    def __init__(self, target: WireCluster, mirror: str, wants_short: Callable[[], bool] = lambda: False) -> None:
         self._target, self._mirror = target, mirror
         self.token = lease.take(target, mirror)
         self.safe_at = time.monotonic() + self.token.wait_s
+        self.wants_short = wants_short
         self._lock = threading.Lock()
 
     @property
@@ -114,14 +118,18 @@ class HeldLease:
 
 
 @contextmanager
-def writer_lease(reference: str, mirror: str) -> Iterator[HeldLease]:
+def writer_lease(
+    reference: str, mirror: str, wants_short: Callable[[], bool] = lambda: False
+) -> Iterator[HeldLease]:  # fmt: skip
     """Take the writer lease, renew it, and release it if the block ends without an exception and all tasks reported.
 
     After an exception it stays held: tasks of the failed Spark job may still be writing, and the next job waits for
     them.
+
+    :param wants_short: see :class:`HeldLease`.
     """
     with WireCluster(load(reference, "target")) as target:
-        held = HeldLease(target, mirror)
+        held = HeldLease(target, mirror, wants_short)
         if held.token.is_first:
             with ClusterAdmin(load(reference, "target")) as admin:
                 if _renew_every_s(admin) < lease.RENEW_EVERY_S:  # it may have forgotten who held it a moment ago
@@ -135,29 +143,63 @@ def writer_lease(reference: str, mirror: str) -> Iterator[HeldLease]:
 def _kept(held: HeldLease, reference: str) -> Iterator[None]:
     """Renew a lease in the background while the block runs."""
     ended = threading.Event()
-
-    def keep() -> None:
-        every_s = pause_s = 0.0  # unknown
-        while not ended.wait(pause_s):
-            try:
-                with ClusterAdmin(load(reference, "target")) as target:  # separate: connections belong to one thread
-                    if pause_s:  # also where a broker that is away has not told yet how often
-                        lease.renew(target.wire, held.token)
-                    every_s = pause_s = every_s or _renew_every_s(target)
-            except Fenced as e:
-                pause_s = every_s or lease.CONFIRM_EVERY_S
-                log.info("lease not renewed: %s", e)  # just withdrawn, or taken over: the tasks notice that
-            except Exception as e:  # any error: without this thread the coordinator forgets the lease after a week
-                pause_s = min(lease.RENEW_AGAIN_S, every_s or lease.CONFIRM_EVERY_S)
-                log.warning("lease not renewed, next try in %.0f s: %s", pause_s, e)
-
-    thread = threading.Thread(target=keep, name="lease-keeper", daemon=True)
+    thread = threading.Thread(target=_Keeper(held, reference).keep, args=[ended], name="lease-keeper", daemon=True)
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join()
+
+
+class _Keeper:
+    """Renews a lease, and makes it short while that is wanted: in one thread, as :func:`.lease.shorten` requires."""
+
+    def __init__(self, held: HeldLease, reference: str) -> None:
+        self._held, self._reference = held, reference
+        self._short: LeaseToken | None = None  # what was made short last
+        self._every_s = 0.0  # how often it is renewed; 0: unknown
+        self._due = self._change_due = float("-inf")
+
+    def keep(self, ended: threading.Event) -> None:
+        """Keep the lease until the job has ended."""
+        while True:
+            wanted, now = self._held.token if self._held.wants_short() else None, time.monotonic()
+            if wanted != self._short and now >= self._change_due:
+                self._change(wanted)
+            elif now >= self._due:
+                self._renew()
+            if ended.wait(max(0.0, min(_LOOK_EVERY_S, self._due - time.monotonic()))):
+                return
+
+    def _renew(self) -> None:
+        try:
+            with ClusterAdmin(load(self._reference, "target")) as target:  # separate: connections belong to one thread
+                if self._due > 0:  # also where a broker that is away has not told yet how often
+                    lease.renew(target.wire, self._held.token)
+                pause_s = self._every_s = self._every_s or _renew_every_s(target)
+        except Fenced as e:
+            pause_s = self._every_s or lease.CONFIRM_EVERY_S
+            log.info("lease not renewed: %s", e)  # just withdrawn, or taken over: the tasks notice that
+        except Exception as e:  # any error: without this thread the coordinator forgets the lease after a week
+            pause_s = min(lease.RENEW_AGAIN_S, self._every_s or lease.CONFIRM_EVERY_S)
+            log.warning("lease not renewed, next try in %.0f s: %s", pause_s, e)
+        self._due = time.monotonic() + pause_s
+
+    def _change(self, wanted: LeaseToken | None) -> None:
+        short = wanted is not None
+        try:
+            with ClusterAdmin(load(self._reference, "target")) as target:
+                lease.shorten(target.wire, wanted or self._held.token, short)
+        except Fenced as e:  # of no use any more: whoever took it, or withdrew it, has another mark
+            log.info("the lease is not made %s: %s", "short" if short else "longer", e)
+        except Exception as e:  # any error: the cutover waits as long as for a lease that is not short
+            self._change_due = time.monotonic() + lease.CONFIRM_EVERY_S
+            log.warning("the lease is not made %s, tried again: %s", "short" if short else "longer", e)
+            return
+        else:
+            log.info("the lease is %s", "short: a cutover runs" if short else "as long as before: no cutover runs now")
+        self._short = wanted
 
 
 def _renew_every_s(target: ClusterAdmin) -> float:

@@ -32,6 +32,7 @@ from airflow_mirror.jobs.runner.active import (
     begin,
     heard_by,
 )
+from airflow_mirror.jobs.runner.cutover_signs import CutoverSigns
 from airflow_mirror.jobs.runner.reports import job_of
 from airflow_mirror.jobs.runner.state import FAILED, RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.status import StatusFile, blame
@@ -59,7 +60,7 @@ class TailHeartbeat:
     :param stopping: set if the tail has to end.
     :param wishes: what is wished of the mirror at its start.
     :param plan: returns what the tail copies by now.
-    :ivar wishes: what is wished by now.
+    :ivar wishes: what is wished by now. :ivar is_cut_over: whether a cutover of the mirror gives signs of life.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class TailHeartbeat:
     ) -> None:  # fmt: skip
         self._me, self._reference, self._status, self._stopping = me, target, status, stopping
         self.wishes, self.plan = wishes, plan
+        self.is_cut_over, self._cutovers = False, CutoverSigns()
         self._replaced: TailReplaced | None = None
         self._told = False
         self._ended = threading.Event()
@@ -153,7 +155,7 @@ class TailHeartbeat:
                     heartbeat = Heartbeat(state_of(target, *heard_by(self._me.name), patience_s=_PATIENCE_S), self._me)
                     self._attempt(partial(heartbeat.forget_others, require_me))  # by the one that copies
                 if heartbeat is not None:
-                    self._attempt(partial(self._listen, heartbeat))
+                    self._attempt(partial(self._listen, heartbeat, self._me.name))
                 if heartbeat is not None and last:
                     self._attempt(partial(heartbeat.give, **self._last))
                 elif heartbeat is not None and heartbeat.is_due:
@@ -185,9 +187,10 @@ class TailHeartbeat:
             return True
         return False
 
-    def _listen(self, heartbeat: Heartbeat) -> None:
+    def _listen(self, heartbeat: Heartbeat, mirror: str) -> None:
         if not self._told and (by := heartbeat.stop_requested_by()) is not None:
             self._tell(f"stopping: {by} asked for that")
+        self.is_cut_over = self._cutovers.look(heartbeat.values(), mirror)
         self._hear(heartbeat.wishes())
 
     def _tell(self, why: str) -> None:

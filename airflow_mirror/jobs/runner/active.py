@@ -238,6 +238,10 @@ class Heartbeat:
         """Return who asked this job to stop; None if nobody did."""
         return stop_requested_by(self._state.read(), self._me)
 
+    def values(self) -> Mapping[str, bytes]:
+        """Return what the mirror's jobs say, and what is wished of it, by key."""
+        return self._state.read()
+
     def wishes(self) -> Wishes:
         """Return what is wished of the mirror. :raises LedgerNewer: it can't be read."""
         return Wishes.of(self._state.read(), self._me.name)

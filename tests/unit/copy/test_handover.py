@@ -41,4 +41,5 @@ def test_only_the_next_owner_after_release_need_not_wait(
     before: TransactionDescription | None, given: tuple[int, int], given_back: bool
 ) -> None:
     client: Any = Client(before, given)
-    assert handover.take_over(client) == (*given, given_back)
+    taken = handover.take_over(client)
+    assert (taken.producer_id, taken.epoch, taken.given_back) == (*given, given_back)

@@ -27,6 +27,7 @@ from airflow_mirror.ledger.kinds import in_pieces
 from airflow_mirror.ledger.records import FENCE, LAST_PLAN
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.wire.transactions import TransactionDescription
 from tests.builders import CommitsMany, plan_of, topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
@@ -140,7 +141,8 @@ class Leases:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, holder: tuple[int, int] | None = (7001, 0)) -> None:
         self.holder, self.is_job, self.clock, self.taken = holder, True, 0.0, 0
-        for name in ("take", "confirm", "is_anybody_writing"):
+        self.short: TransactionDescription | None = None
+        for name in ("take", "confirm", "is_anybody_writing", "seen_short"):
             monkeypatch.setattr(lease, name, getattr(self, f"_{name}"))
         monkeypatch.setattr(Attempt, "now", lambda _: self.clock)
         monkeypatch.setattr(Attempt, "pause", lambda run, seconds=None: self._pause(run, seconds))
@@ -153,18 +155,24 @@ class Leases:
         self.clock += run.limits.poll_s if seconds is None else seconds
         run.check_stop()
 
-    def _take(self, _target: object, mirror: str, *, to_end: bool = False) -> LeaseToken:
+    def _take(
+        self, _target: object, mirror: str, *, to_end: bool = False, short: TransactionDescription | None = None
+    ) -> LeaseToken:  # fmt: skip
+        wait_s = lease.HANDOVER_S if short is None or short != self.short else lease.SHORT_HANDOVER_S
         waits, self.is_job = to_end or self.holder is not None, not to_end
         producer_id, epoch = self.holder or (7001, -2)
         self.holder, self.taken = (producer_id, epoch + 2), self.taken + 1
         return LeaseToken(
             transactional_id=f"airflow-mirror:{mirror}:lease", producer_id=producer_id, epoch=epoch + 2,
-            mark_ms=70_000 + epoch, wait_s=lease.HANDOVER_S if waits else 0.0,
+            mark_ms=70_000 + epoch, wait_s=wait_s if waits else 0.0,
         )  # fmt: skip
 
     def _confirm(self, _target: object, token: LeaseToken) -> None:
         if self.holder != (token.producer_id, token.epoch):
             raise LeaseLost(token.transactional_id, token.epoch, f"epoch {self.holder}")
+
+    def _seen_short(self, _target: object, _mirror: str) -> TransactionDescription | None:
+        return self.short
 
     def _is_anybody_writing(self, _target: object, _mirror: str) -> bool:
         return self.holder is not None and self.is_job

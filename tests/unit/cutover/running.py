@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as cutover
-from airflow_mirror.cutover import steps
+from airflow_mirror.cutover import short_lease, steps
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import LIFTED, fence_state
 from airflow_mirror.cutover.fence import CallableFence
@@ -67,6 +67,7 @@ class Steps:
         self.calls, self._broken = list[str](), broken
         monkeypatch.setattr(cutover, "precheck", lambda _: self._note("precheck"))
         monkeypatch.setattr(cutover, "ask_first", lambda _: NOTHING_BLOCKS)
+        monkeypatch.setattr(short_lease, "wait", lambda _: None)
         monkeypatch.setattr(cutover, "reverify", lambda _: self._note("reverify"))
         monkeypatch.setattr(cutover, "hold_lease", lambda _: self._note("hold_lease"))
         monkeypatch.setattr(GivenSide, "end_writing", lambda *_: self._note("end_writing"))

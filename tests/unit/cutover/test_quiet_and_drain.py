@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.drain import drain, verify
 from airflow_mirror.cutover.fence import CallableFence
@@ -78,6 +79,7 @@ class World:
         self.run.on.source.admin = self.transactions = Transactions()  # type: ignore[assignment]
         self.run.report.fence = FenceRecord(kind="callable", intent={}, requested=10.0, unseen="")
         monkeypatch.setattr("airflow_mirror.cutover.quiet.written_by", lambda *_: ["somebody wrote"] * self.records)
+        monkeypatch.setattr(lease, "seen_short", lambda *_: None)
         monkeypatch.setattr(Attempt, "now", lambda _: self.clock)
         monkeypatch.setattr("airflow_mirror.cutover.drift.missing_topics", lambda _, source: source.names[2:])
         monkeypatch.setattr(Attempt, "pause", lambda _, seconds=None: self._pause(seconds))

@@ -206,7 +206,7 @@ class TargetSide(Side):
     def state(self, *prefixes: str, **_: float) -> Any:
         return Part(self._world.state, prefixes)
 
-    def take_lease(self, mirror: str, *, to_end: bool = False) -> LeaseToken:
+    def take_lease(self, mirror: str, *, to_end: bool = False, short: Any = None) -> LeaseToken:
         return self._world.lease.take(None, mirror, to_end=to_end)
 
     def confirm_lease(self, token: LeaseToken) -> None:

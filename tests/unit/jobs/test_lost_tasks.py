@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -61,6 +62,13 @@ def test_what_a_lost_task_copied_is_not_known_and_its_position_is_that_of_before
 
 
 # --- the lease --------------------------------------------------------------------------------------------------------
+
+
+def wait_until(question: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not question():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 class Admin:
@@ -131,6 +139,43 @@ def test_a_lease_is_renewed_while_a_broker_that_is_away_has_not_told_how_often(
     monkeypatch.setattr(lease, "renew", lambda *_: renewed.set())
     with held_lease._kept(held, "target"):
         assert renewed.wait(5)
+
+
+def test_a_lease_is_short_while_a_cutover_runs_also_one_that_was_withdrawn(
+    target: WireCluster, coordinator: Coordinator, remembers: Callable[[str | None], None]
+) -> None:
+    runs = threading.Event()
+
+    def is_short(token: LeaseToken) -> bool:
+        with coordinator.cluster() as another:
+            seen = lease.seen_short(another, "m")
+        return seen is not None and token.is_short(seen)
+
+    with writer_lease("target", "m", runs.is_set) as held:
+        assert not is_short(held.token)
+        runs.set()
+        wait_until(lambda: is_short(held.token))
+        held.begin()
+        held.withdraw()
+        wait_until(lambda: is_short(held.token))
+        runs.clear()
+        wait_until(lambda: not is_short(held.token))
+        held.all_reported()
+    assert lease.take(target, "m").wait_s == 0.0
+
+
+def test_a_lease_that_was_taken_is_not_tried_to_be_made_short_for_ever(
+    target: WireCluster, coordinator: Coordinator, remembers: Callable[[str | None], None],
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    caplog.set_level("INFO")
+    monkeypatch.setattr(held_lease, "_LOOK_EVERY_S", 0.01)
+    with coordinator.cluster() as another, writer_lease("target", "m", lambda: True) as held:
+        wait_until(lambda: lease.seen_short(another, "m") is not None)
+        held.token = replace(held.token, mark_ms=held.token.mark_ms + 1)  # another job's, by now
+        wait_until(lambda: "not made short" in caplog.text)
+        time.sleep(0.1)
+    assert caplog.text.count("not made short") == 1
 
 
 @pytest.mark.parametrize("reported", [True, False])

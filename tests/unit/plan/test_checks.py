@@ -312,11 +312,11 @@ def test_brokers_that_would_refuse_the_lease_block_by_name() -> None:
         (
             "block",
             "target brokers",
-            "transaction.max.timeout.ms is 126,534 on broker 2, 60,000 on broker 3; "
-            "the writer lease asks for up to 126,535",
+            "transaction.max.timeout.ms is 159,302 on broker 2, 60,000 on broker 3; "
+            "the writer lease asks for up to 159,303",
         )
     ]
-    with pytest.raises(InputError, match="126535 or more"):
+    with pytest.raises(InputError, match="159303 or more"):
         made.raise_if_blocked()
 
 

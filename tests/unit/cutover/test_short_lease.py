@@ -1,0 +1,96 @@
+"""How a cutover goes by a lease that it sees to be short: before its fence, and when it takes the lease."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.cutover import quiet, short_lease, writers
+from airflow_mirror.cutover.attempt import Attempt
+from airflow_mirror.cutover.fence import CallableFence
+from airflow_mirror.wire.transactions import TransactionDescription
+from tests.unit.cutover.builders import Leases, a_run, go_up, want
+
+SHORT = TransactionDescription(7001, 3, "Empty", 95_000)
+LATER = TransactionDescription(7001, 5, "Empty", 95_000)
+
+
+@pytest.fixture
+def leases(monkeypatch: pytest.MonkeyPatch) -> Leases:
+    return Leases(monkeypatch)
+
+
+@pytest.fixture
+def run(tmp_path: Path, leases: Leases) -> Attempt:
+    return a_run(tmp_path, CallableFence(lambda: None, lambda: None, lambda: True))
+
+
+def test_a_lease_that_is_short_is_waited_for_before_the_fence_and_taken_behind_a_short_wait(
+    run: Attempt, leases: Leases
+) -> None:
+    leases.short = SHORT
+    short_lease.wait(run)
+    assert leases.clock == lease.HANDOVER_S
+    go_up(run)
+    assert writers.stop_writers(run)["wait_s"] == lease.SHORT_HANDOVER_S
+
+
+def test_what_was_seen_while_the_source_was_watched_counts(run: Attempt, leases: Leases, no_logs: None) -> None:
+    leases.short = SHORT
+    want(run, limits=replace(run.limits, quiet_at_most_s=10.0))
+    quiet.longest_pause(run)
+    watched = leases.clock
+    assert watched >= lease.HANDOVER_S
+    short_lease.wait(run)
+    assert leases.clock == watched and short_lease.ripe(run) == SHORT
+
+
+def test_a_lease_that_is_not_short_is_not_waited_for(run: Attempt, leases: Leases) -> None:
+    """A tail of another version, or none."""
+    short_lease.wait(run)
+    assert leases.clock == 0.0
+    go_up(run)
+    assert writers.stop_writers(run)["wait_s"] == lease.HANDOVER_S
+
+
+def test_a_change_begins_the_time_anew_and_not_for_ever(
+    run: Attempt, leases: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    leases.short = SHORT
+    pause = Attempt.pause
+
+    def changes(run: Attempt, seconds: float | None = None) -> None:
+        pause(run, seconds)
+        leases.short = LATER if leases.clock < 10 else None
+
+    monkeypatch.setattr(Attempt, "pause", changes)
+    short_lease.wait(run)
+    assert leases.clock == 2 * lease.HANDOVER_S and run.short is None
+
+    every = iter(range(10, 100, 2))
+    monkeypatch.setattr(leases, "_seen_short", lambda *_: None)
+    monkeypatch.setattr(lease, "seen_short", lambda *_: TransactionDescription(7001, next(every), "Empty", 95_000))
+    short_lease.wait(run)
+    assert leases.clock <= 4 * lease.HANDOVER_S and short_lease.ripe(run) is None
+
+
+def test_one_that_was_seen_too_late_is_not_ripe(run: Attempt, leases: Leases) -> None:
+    leases.short = SHORT
+    short_lease.look(run)
+    leases.clock += lease.HANDOVER_S - 0.1
+    assert short_lease.ripe(run) is None
+    go_up(run)
+    assert writers.stop_writers(run)["wait_s"] == lease.HANDOVER_S
+
+
+@pytest.fixture
+def no_logs(run: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Logs:
+        def log_ends(self, _: Any) -> dict[Any, int]:
+            return {}
+
+    monkeypatch.setattr(Attempt, "source_log", Logs())
