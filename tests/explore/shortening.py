@@ -64,7 +64,7 @@ class World:
         """Write a record, with a permit, in a turn's name."""
         self.s.ask(
             f"target: the mirror copies in turn {turn}", lambda: self._written(turn, token), effect=True, at="target",
-            touches=touching("log", TOPIC), check=check,
+            touches=touching("log", TOPIC) | touching("lease", token.transactional_id), check=check,
         )  # fmt: skip
 
     def _written(self, turn: int, token: LeaseToken) -> None:
