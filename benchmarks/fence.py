@@ -117,8 +117,8 @@ def follow(plan_file: str) -> None:
         for p in range(t.partitions)
     ]  # fmt: skip
     source, target, runs, lives = f"env:{_SOURCE}", f"env:{_TARGET}", threading.Event(), _has_parent()
-    threading.Thread(target=_hear, args=[runs], daemon=True).start()
     with writer_lease(target, _MIRROR, runs.is_set) as held:
+        threading.Thread(target=_hear, args=[runs], daemon=True).start()
         time.sleep(held.token.wait_s)
         print("alive", flush=True)
         work = CopyWork(source=source, target=target, options=CopyOptions(mirror=_MIRROR), lease=held.token)
