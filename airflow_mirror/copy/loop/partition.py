@@ -24,6 +24,8 @@ from airflow_mirror.copy.opening.identical import Opening
 from airflow_mirror.errors import CorruptBatch, MirrorError, TargetMoved
 from airflow_mirror.wire import batch as wire_batch
 
+_LATE_AT_MOST = 4  # batches without an answer, one after the other, while nothing is appended
+
 
 @dataclass(eq=False, kw_only=True)
 class PartitionCopy(Fetched):
@@ -68,6 +70,7 @@ class PartitionCopy(Fetched):
     delays: DelayMeter = field(default_factory=DelayMeter)
     _filler: Send | None = None
     _unanswered: Send | None = None  # sent, not acknowledged; re-reading the target shows if it was appended
+    _late: list[Send] = field(default_factory=list)  # those that were not there at the last look: they may arrive yet
     has_shed: bool = False  # released its fetched data, and fetches no more until the target has responded
 
     @property
@@ -121,12 +124,15 @@ class PartitionCopy(Fetched):
     def reopen(self, opening: Opening, source: Broker = NOBODY, target: Broker = NOBODY) -> None:
         """Continue at the target's log end offset, with these leaders."""
         # Behind a batch with a lost answer only the log tells: the position behind it means that it was appended,
-        # before it that it was not. There is no third case, since a partition takes a batch as a whole.
+        # before it that it was not, or not yet, since a partition takes a batch as a whole. One that arrives late refuses
+        # what was sent in its place, which may be longer.
         self._happens(Event.OPENED)
         self.source_leader, self.target_leader = source, target
-        unanswered, self._unanswered = self._unanswered, None
-        if unanswered is not None and opening.position >= unanswered.next_source:
-            self._count(unanswered)  # its response was lost or came too late
+        sent = self._late if self._unanswered is None else [*self._late, self._unanswered]
+        landed = [one for one in sent if one.next_source <= opening.position]
+        if landed:
+            self._count(max(landed, key=lambda one: one.next_source))
+        self._unanswered, self._late = None, [] if landed else sent[-_LATE_AT_MOST:]
         # The opening has seen the source's topic with its planned id: what may be of another one begins here (`Watch`).
         self.opened, self.watched = True, opening.position
         self.target_start = opening.log_start
@@ -317,7 +323,7 @@ class PartitionCopy(Fetched):
         # From here on the batch counts, and not before: a process that dies between the broker's append and this line has
         # written a batch that the next opening finds at the target's end, and goes on behind it.
         self._happens(Event.ANSWER)
-        self._unanswered = None
+        self._unanswered, self._late = None, []
         book = self._book
         # Others may write to a mapped target too. A lower offset means that the broker already has the batch.
         moved = base_offset != send.base_offset if book is None else base_offset < book.target_end

@@ -46,6 +46,26 @@ def test_each_record_is_counted_once_whatever_became_of_the_answer(landed: bool)
     assert (copy.counters.records, copy.counters.batches, copy.counters.passed) == (18, 3, 3)
 
 
+def test_a_batch_that_arrives_late_is_counted_and_not_the_longer_one_sent_in_its_place() -> None:
+    content, begins = log(4, 9, 5)
+    copy = opened(START + 18)
+    feed(copy, content[: begins[1]])
+    send(copy)
+    copy.fail()
+    copy.begin_opening()
+    copy.reopen(Opening(position=START, producer_id=5, epoch=0, sequence=0))  # not there yet
+    longer, _ = log(13)
+    feed(copy, longer)
+    send(copy)
+    copy.fail()  # out of order: the first has arrived meanwhile
+    copy.begin_opening()
+    copy.reopen(Opening(position=START + 4, producer_id=5, epoch=0, sequence=4))
+    assert copy.counters.records == 4
+    feed(copy, content[begins[1] :])
+    run(copy)
+    assert copy.done and copy.counters.records == 18
+
+
 def test_generations_tell_requests_before_a_failure_from_later_ones() -> None:
     """An answer that comes late would otherwise be taken for one to the request under way."""
     copy = opened(START + 18)
