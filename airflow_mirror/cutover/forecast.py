@@ -77,21 +77,21 @@ class Forecast:
 def forecast(times: Times) -> Forecast:
     """Return what a fence that is raised now will probably take."""
     prove, drain, verify = times.settle + times.look, times.drain or 0.0, times.verify or 0.0
-    stand = max(0.0, times.still - drain - times.look)
     # A consumer's clock runs from the fence on; that a group stands still is seen only once the cutover looks at it.
-    until_settled = prove + drain + times.look + stand + verify
+    until_settled = prove + drain + times.look + verify
     next_commit = max(0.0, COMMITS_EVERY_S - until_settled) if times.commits else 0.0
-    settle, commit = times.groups + max(times.quiet, next_commit), 2 * times.groups
+    settle, commit = times.groups + max(times.quiet - verify, next_commit, 0.0), 2 * times.groups
+    stand = max(0.0, times.still - drain - times.look - verify - settle - commit)
     return Forecast(
         steps={
             "fence": times.intent + times.look,
             "prove_fence": prove,
             "drain": times.drain,
             "stop_writers": times.look,
-            "stand_still": stand,
             "verify": times.verify,
             "settle_groups": settle,
             "commit_groups": commit,
+            "stand_still": stand,
             "seal_target": max(0.0, times.handover - stand - verify - settle - commit) + times.look,
             "open_target": times.intent + times.look,
         },

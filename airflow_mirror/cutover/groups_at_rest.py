@@ -24,6 +24,7 @@ from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.attempt import Attempt, Settled
+from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.cutover.request import Offsets
 from airflow_mirror.errors import GroupsStillMoving
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition
@@ -92,6 +93,8 @@ def settle(run: Attempt) -> dict[str, Settled]:
                 del pending[group]
         if not pending:
             return settled
+        # A producer that got through keeps groups moving: it is what is wrong then, and not they.
+        still_quiet(run)
         if run.now() - started >= timeout_s:
             raise GroupsStillMoving(timeout_s, pending)
         run.waits_for = f"{count(len(pending), 'group')} to come to rest: {some(pending)}"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from airflow_mirror.cutover import decision, quiet
+from airflow_mirror.cutover import decision
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import FenceState
@@ -28,7 +28,7 @@ from airflow_mirror.cutover.intent import fence_text
 from airflow_mirror.cutover.open_transactions import look_for_unseen
 from airflow_mirror.cutover.other_fences import described
 from airflow_mirror.cutover.proof import look_before
-from airflow_mirror.cutover.quiet import prove_fence
+from airflow_mirror.cutover.quiet import prove_fence, stand_still
 from airflow_mirror.cutover.raised import Raised, alone
 from airflow_mirror.cutover.report import FenceRecord, StepRecord, as_recorded
 from airflow_mirror.cutover.writers import (
@@ -54,8 +54,8 @@ from airflow_mirror.errors import (
 from airflow_mirror.ledger.records import ACTIVE
 from airflow_mirror.plan.owned import target_ids
 
-CAUGHT_UP, FENCED, PROVEN, DRAINED, ENDING, QUIET, VERIFIED, SETTLED, GROUPS_MOVED, SEALED, CUT_OVER = (
-    "CAUGHT_UP", "FENCED", "PROVEN", "DRAINED", "ENDING", "QUIET", "VERIFIED", "SETTLED", "GROUPS_MOVED", "SEALED",
+CAUGHT_UP, FENCED, PROVEN, DRAINED, ENDING, VERIFIED, SETTLED, GROUPS_MOVED, QUIET, SEALED, CUT_OVER = (
+    "CAUGHT_UP", "FENCED", "PROVEN", "DRAINED", "ENDING", "VERIFIED", "SETTLED", "GROUPS_MOVED", "QUIET", "SEALED",
     "CUT_OVER",
 )  # fmt: skip
 
@@ -129,10 +129,10 @@ def raise_fence(run: Attempt) -> dict[str, Any]:
     return {"fence": fence_text(run.fence.kind, intent)}
 
 
-def stand_still(run: Attempt) -> dict[str, Any]:
-    """Read the groups' positions ahead, and wait until the source has stood still for long enough."""
+def verify_rest(run: Attempt) -> dict[str, Any]:
+    """Read the groups' positions ahead, and compare what was not compared before."""
     read_ahead(run)
-    return quiet.stand_still(run)
+    return verify(run)
 
 
 def open_target(run: Attempt) -> dict[str, Any]:
@@ -181,11 +181,11 @@ STEPS = (  # name          leads from    to            does
     Step("prove_fence",    FENCED,       PROVEN,       prove_fence),
     Step("drain",          PROVEN,       DRAINED,      drain),
     Step("stop_writers",   DRAINED,      ENDING,       stop_writers),   # all that follows is done meanwhile
-    Step("stand_still",    ENDING,       QUIET,        stand_still),
-    Step("verify",         QUIET,        VERIFIED,     verify),
+    Step("verify",         ENDING,       VERIFIED,     verify_rest),
     Step("settle_groups",  VERIFIED,     SETTLED,      settle_groups),
     Step("commit_groups",  SETTLED,      GROUPS_MOVED, commit_groups),  # undone: positions are restored
-    Step("seal_target",    GROUPS_MOVED, SEALED,       seal_target),
+    Step("stand_still",    GROUPS_MOVED, QUIET,        stand_still),    # for what is left of it: all above took its time
+    Step("seal_target",    QUIET,        SEALED,       seal_target),
     Step("open_target",    SEALED,       CUT_OVER,     open_target),    # the point of no return
 )  # fmt: skip
 

@@ -28,6 +28,7 @@ from airflow_mirror.copy.spark import attempt
 from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
+from airflow_mirror.cutover import short_lease
 from airflow_mirror.errors import LeaseLost, MirrorCutOver, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver import following, held_lease, prepare, rounds
 from airflow_mirror.jobs.driver.held_lease import wait_until, writer_lease
@@ -95,6 +96,7 @@ class World:
         self.plan = [replace(one, **known) for one in ranges_of(self.source, TOPIC, mode)]
         self.spark: list[Task] = []
         self.drivers: list[Actor] = []
+        self.opener: Actor | None = None
         self.opened_at: int | None = None
         self.wrong: list[str] = []
         self.there: list[Row] = []
@@ -344,9 +346,7 @@ def tail(w: World, name: str, seconds: float, **when: Any) -> Actor:
 
     def body() -> list[PartitionResult]:
         Thread(w.machine, ends, (stopping,), "end", daemon=True).start()
-        there: Any = SimpleNamespace(
-            wishes=Wishes(), require_active=lambda: None, require_decided=w.require_not_open, plan=None
-        )  # fmt: skip
+        there: Any = _There(w)
         status, given = StatusFile(None), (_JOB, _REQUEST)
         found = following._copy(*given, status, stopping, there, _QUIET, muster)  # type: ignore[arg-type]
         return [*found.totals.values()]
@@ -389,22 +389,43 @@ def _lose(one: Task) -> None:
     one.over.set()
 
 
+class _There:
+    """A tail's presence: it hears a cutover."""
+
+    def __init__(self, w: World) -> None:
+        self._w, self.wishes, self.plan = w, Wishes(), None
+        self.require_active, self.require_decided = (lambda: None), w.require_not_open
+
+    @property
+    def is_cut_over(self) -> bool:
+        one = self._w.opener
+        return one is not None and one.began <= self._w.s.now and not one.is_over
+
+
 def next_owner(w: World, name: str, **when: Any) -> Actor:
-    """Who ends all writing and opens the target, as a cutover does."""
+    """Who ends all writing and opens the target, as a cutover does, by a lease that a tail has made short."""
 
     def opens() -> None:
         w.opened_at = w.was.logs[0].end
 
     def body() -> str:
         with WireCluster(w.target.config) as there:
-            token = lease.take(there, MIRROR, to_end=True)
+            side = SimpleNamespace(seen_short=lambda mirror: lease.seen_short(there, mirror))
+            run: Any = SimpleNamespace(
+                on=SimpleNamespace(target=side), mirror=SimpleNamespace(name=MIRROR), short=None, short_since=0.0,
+                now=lambda: w.s.now, pause=w.s.sleep,
+            )  # fmt: skip
+            w.s.sleep(2.0)
+            short_lease.wait(run)
+            token = lease.take(there, MIRROR, to_end=True, short=short_lease.ripe(run))
             w.s.sleep(token.wait_s)
         touches = frozenset({"opening", f"log:{TOPIC}", f"lease:{token.transactional_id}"})
         ours = partial(w.require_lease, token)
         w.s.ask("target: decide that it is open", opens, effect=True, at="target", touches=touches, check=ours)
-        return "opened"
+        return f"opened after {token.wait_s:.0f} s"
 
-    return w.s.add(Actor(name, body, **when))
+    w.opener = w.s.add(Actor(name, body, **when))
+    return w.opener
 
 
 def person(w: World, name: str, **when: Any) -> Actor:

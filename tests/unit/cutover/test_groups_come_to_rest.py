@@ -15,6 +15,7 @@ from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.report import StepRecord
 from airflow_mirror.cutover.request import Limits
 from airflow_mirror.errors import (
+    FenceLeaks,
     GroupActive,
     GroupsStillMoving,
     MissingRight,
@@ -133,18 +134,18 @@ def test_live_lagging_group_must_stand_still_for_its_time(tmp_path: Path, clock:
     assert clock[0] >= 4 + world.run.limits.group_quiet_s
 
 
-def test_time_to_stand_still_runs_while_the_source_is_watched(
+def test_time_to_stand_still_runs_while_the_rest_is_compared(
     tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def watch(run: Attempt) -> dict[str, Any]:
         clock[0] += run.limits.group_quiet_s
         return {}
 
-    monkeypatch.setattr("airflow_mirror.cutover.quiet.stand_still", watch)
+    monkeypatch.setattr("airflow_mirror.cutover.steps.verify", watch)
     world = World(tmp_path, {ORDERS: 90}, {})
     world.run.on.source.admin = Alive({ORDERS: 90})  # type: ignore[assignment]
     want(world.run, accept_still_groups=["billing"])
-    steps.stand_still(world.run)
+    steps.verify_rest(world.run)
     assert (
         groups_at_rest.settle_groups(world.run) == {"billing": "stood still"}
         and clock[0] == world.run.limits.group_quiet_s
@@ -221,3 +222,18 @@ def test_a_thousand_groups_are_read_together_there_and_back(tmp_path: Path) -> N
     assert target.readings == 3
     restored(world.run)
     assert target.readings == 4 and not any(target.held.values())
+
+
+def test_a_leak_is_named_before_the_groups_that_it_keeps_moving(
+    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leaks(run: Attempt) -> None:
+        if clock[0] > 2:
+            raise FenceLeaks({"orders-0": (100, 101)}, ["producer 7"])
+
+    monkeypatch.setattr(groups_at_rest, "still_quiet", leaks)
+    world = World(tmp_path, {ORDERS: 90}, {})
+    world.run.on.source.admin = Alive({ORDERS: 90})  # type: ignore[assignment]
+    with pytest.raises(FenceLeaks):
+        groups_at_rest.settle_groups(world.run)
+    assert clock[0] < 4
