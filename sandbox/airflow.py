@@ -24,6 +24,8 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sandbox.process import in_sessions
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -168,7 +170,7 @@ class AirflowStandalone:
         deadline = time.monotonic() + timeout_s
         while _group_lives(process) and time.monotonic() < deadline:
             time.sleep(0.2)
-        for pid in _session(process.pid):
+        for pid in in_sessions(process.pid):
             _end(pid)
         process.wait(timeout=60)
 
@@ -413,18 +415,6 @@ def _signal_group(group: int, number: int) -> None:
         os.killpg(group, number)
     except ProcessLookupError:
         pass  # all of them have ended
-
-
-def _session(leader: int) -> list[int]:
-    """Return the pids of the session that ``leader`` began. Its id is not given away while one of them lives."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and os.getsid(int(entry.name)) == leader:
-                found.append(int(entry.name))
-        except (ProcessLookupError, PermissionError):
-            pass  # it has just ended, or is not ours
-    return found
 
 
 def _end(pid: int) -> None:

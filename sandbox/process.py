@@ -28,6 +28,8 @@ from typing import Any, Self
 _LEASH = Path(__file__).with_name("leash.py")
 _Job = tuple[Future[subprocess.Popen[bytes]], Callable[[], subprocess.Popen[bytes]]]
 
+_SESSION = 3  # field of /proc/<pid>/stat after the command's closing parenthesis
+
 
 class _Starter:
     """The one thread that starts children; made on first use, and anew in a forked child."""
@@ -149,3 +151,17 @@ def stands_still(pid: int | None) -> bool:
         return all((task / "stat").read_text().rpartition(")")[2].split()[0] in "Tt" for task in tasks.iterdir())
     except OSError:
         return True
+
+
+def in_sessions(*leaders: int) -> list[int]:
+    """Return the pids of the sessions that these processes began, zombies not; no id is given away while one lives."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                fields = Path("/proc", entry, "stat").read_text(errors="replace").rpartition(")")[2].split()
+            except OSError:
+                continue  # it has just ended
+            if fields[0] != "Z" and int(fields[_SESSION]) in leaders:
+                found.append(int(entry))
+    return found

@@ -27,9 +27,8 @@ from airflow_mirror.jobs.runner.command import spark_home
 from airflow_mirror.jobs.runner.java import java_home_for_spark
 from sandbox.home import Home
 from sandbox.ports import HOST, ReservedPort, reserve
-from sandbox.process import Child, Started
+from sandbox.process import Child, Started, in_sessions
 
-_SESSION = 3  # field of /proc/<pid>/stat after the command's closing parenthesis
 _running: set[SparkCluster] = set()
 
 
@@ -128,7 +127,7 @@ class SparkCluster(Started):
 
     def processes(self, worker: int) -> list[int]:
         """Return the pids of worker ``worker`` (from 1) and of all that it started, executors and Python included."""
-        return _session_members([self._workers[worker - 1].pid])
+        return in_sessions(self._workers[worker - 1].pid)
 
     def kill(self, worker: int, spare: tuple[int, ...] = ()) -> None:
         """End a worker with SIGKILL, and its executors with it, as when a host goes down; ``spare`` pids stay."""
@@ -191,20 +190,7 @@ class SparkCluster(Started):
         return "\n".join(f"--- {log.parent.name}\n{log.read_text(errors='replace')[-1500:]}" for log in logs)
 
     def _members(self) -> list[int]:
-        return _session_members(self._sessions)
-
-
-def _session_members(sessions: list[int]) -> list[int]:
-    found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                fields = Path("/proc", entry, "stat").read_text(errors="replace").rpartition(")")[2].split()
-            except OSError:
-                continue  # it has just ended
-            if fields[0] != "Z" and int(fields[_SESSION]) in sessions:
-                found.append(int(entry))
-    return found
+        return in_sessions(*self._sessions)
 
 
 def _signal(pids: list[int], number: int) -> None:

@@ -18,6 +18,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import build
 from airflow_mirror.plan.findings import BLOCK, Finding
 from sandbox import Cluster
+from sandbox.process import in_sessions
 from tests.integration.copying import config, create, ends, properties_of, wait_until
 from tests.integration.test_spark_jobs import end_job, submit
 
@@ -67,6 +68,7 @@ def test_a_tail_is_well_until_it_is_killed(
             assert facts.free_bytes and all(facts.free_bytes.values()), "these brokers tell it"
 
             end_job(tail)
+            wait_until(lambda: not in_sessions(tail.pid), "Spark's own workers have ended", 60)
             append(4000)
             target.alter_topic_configs(topic_name, unfenced, {"retention.ms": "86400000"})
             facts, found = look()
