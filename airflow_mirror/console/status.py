@@ -30,12 +30,12 @@ from airflow_mirror.cutover.other_fences import told_unexplained
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.errors import LedgerMissing, LedgerNewer, MirrorError
 from airflow_mirror.extras.drill.store import is_over
-from airflow_mirror.jobs.health.judging import OF_THE_TAIL, Facts, Limits, TailFacts, judge
+from airflow_mirror.jobs.health.judging import OF_THE_TAIL, Facts, Limits, TailFacts, judge, judge_seen
 from airflow_mirror.jobs.progress.wording import throttled
 from airflow_mirror.jobs.runner import active
 from airflow_mirror.jobs.runner.active import ActiveTail, JobId, Sign, Watch, active_tail
 from airflow_mirror.jobs.runner.local import TAIL, LocalRunner
-from airflow_mirror.jobs.runner.state import RUNNING, is_succeeded
+from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger, Values
@@ -278,12 +278,8 @@ def _fence_line(fence: Mapping[str, Any]) -> str:
 
 
 def judged(tail: TailFacts) -> list[Finding]:
-    """Return what is wrong with a tail, in the words of the health check.
-
-    Whether a tail that was stopped, ended for good, or never started, should run, only that check is told.
-    """
-    rests = tail.active is None or is_succeeded(tail.status) or bool(tail.ended and not tail.runs)
-    return judge(Facts(tail=tail), Limits(), [check for check in OF_THE_TAIL if not (rests and check == "tail")])
+    """Return what is wrong with a tail, in the words of the health check."""
+    return judge_seen(Facts(tail=tail), Limits(), OF_THE_TAIL)
 
 
 def _said(tail: TailFacts, wishes: Wishes) -> str | None:

@@ -14,7 +14,7 @@ from airflow_mirror.extras.clients.commits import Commits
 from airflow_mirror.extras.clients.inventory import WATCH_S, look, opened_at
 from airflow_mirror.extras.drill.store import Drills
 from airflow_mirror.hooks.health import facts_of
-from airflow_mirror.jobs.health.judging import Limits, judge
+from airflow_mirror.jobs.health.judging import Limits, judge_seen
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import DRILL, REPORT
@@ -80,7 +80,7 @@ class MirrorLook(_PlannedLook):
         reports = reports_in(self._reports.read(), self.mirror)
         return {
             "plan": plan_of(plan), "topics": topics_of(plan, facts), "night": night_of(reports),
-            "checks": findings_of(worst_first(judge(facts, Limits())) if facts else []),
+            "checks": findings_of(worst_first(judge_seen(facts, Limits())) if facts else []),
             "unknown": None if facts else source, "drills": self._drilled(plan),
             "runs": sorted(reports, key=lambda run: -reports[run].updated)[:50], "at": time.time(),
         }  # fmt: skip

@@ -68,6 +68,11 @@ class TailFacts:
         return self.active is not None and state.is_active(self.status)
 
     @property
+    def rests(self) -> bool:
+        """Whether it was stopped, ended for good, or never started: only who starts it knows whether it should run."""
+        return self.active is None or state.is_succeeded(self.status) or bool(self.ended and not self.runs)
+
+    @property
     def said(self) -> Sign:
         """The last sign of a tail that lives; an empty one of any other."""
         return self.sign if self.runs and self.sign is not None else Sign(number=0, state=self.status)
@@ -110,6 +115,11 @@ class Facts:
 
 
 CHECKS = Checks[Facts, Limits]()
+
+
+def judge_seen(facts: Facts, limits: Limits, checks: Collection[str] = ()) -> list[Finding]:
+    """Return what is wrong for people who look, and are not the DAG that starts the tail: that it rests is no fault."""
+    return [one for one in judge(facts, limits, checks) if not (facts.tail.rests and one.check == "tail")]
 
 
 def judge(facts: Facts, limits: Limits, checks: Collection[str] = ()) -> list[Finding]:

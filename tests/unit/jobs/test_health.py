@@ -13,7 +13,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import BrokerError, ClusterUnreachable, InvalidField, MissingRight
 from airflow_mirror.jobs.health.gathering import gather
-from airflow_mirror.jobs.health.judging import CHECKS, Facts, Limits, TailFacts, judge
+from airflow_mirror.jobs.health.judging import CHECKS, Facts, Limits, TailFacts, judge, judge_seen
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign
 from airflow_mirror.jobs.runner.wishes import Wish
 from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
@@ -59,6 +59,17 @@ def test_a_tail_that_does_not_copy_says_why() -> None:
         ("tail", "it ended with an error on host host-a: disk full", True)
     ]
     assert found(tail=tail(status="SUCCEEDED", sign=None)) == [("tail", "it was stopped on host host-a", True)]
+
+
+@pytest.mark.parametrize(
+    ("resting", "lost"),
+    [(TailFacts(), False), (tail(status="SUCCEEDED", sign=None), False), (tail(status="LOST"), True)],
+    ids=["never started", "stopped", "lost"],
+)
+def test_who_only_looks_takes_a_tail_that_rests_for_no_fault(resting: TailFacts, lost: bool) -> None:
+    """The page told of a bulk copy in red that its tail was never started."""
+    findings = judge_seen(replace(WELL, tail=resting), Limits())
+    assert [one.check for one in findings] == ["tail"] * lost
 
 
 def test_a_tail_that_a_cutover_has_ended_did_not_fail() -> None:
