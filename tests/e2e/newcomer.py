@@ -151,7 +151,8 @@ class Person:
     def show_graph(self, run: str) -> None:
         """Look at the run as a graph."""
         self.go(f"dags/{DAG}/runs/{quote(run)}")
-        self.page.get_by_test_id("graph-view-button").click()
+        expect(self.page.get_by_test_id("grid-view-button")).to_be_visible()
+        self.page.keyboard.press("g")  # the button beside it has no name of its own
         expect(self.page.get_by_test_id("rf__wrapper")).to_be_visible()
         self.page.wait_for_timeout(2000)  # it is laid out
         self.shoot("run_graph")
