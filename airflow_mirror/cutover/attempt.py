@@ -84,6 +84,7 @@ class Attempt:
     :ivar settled: the groups that came to rest; None: nobody has waited for them yet.
     :ivar schemas: what was proven of schema ids before the fence; None: nothing was to be.
     :ivar seen_groups: each group's positions on the source, and since when; on the clock of ``now``.
+    :ivar seen_empty: likewise before the fence, of groups without members that did not move while it was watched.
     """
 
     request: CutoverRequest
@@ -115,6 +116,7 @@ class Attempt:
     sealed_at: float = 0.0
     settled: dict[str, Settled] | None = None
     seen_groups: dict[str, tuple[Mapping[TopicPartition, GroupPosition], float]] = field(default_factory=dict)
+    seen_empty: dict[str, tuple[Mapping[TopicPartition, GroupPosition], float]] = field(default_factory=dict)
     schemas: SchemaProof | None = None
 
     def __post_init__(self) -> None:

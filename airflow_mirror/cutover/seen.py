@@ -188,15 +188,26 @@ class _Groups:
         found = run.source.describe_groups(sorted(self.positions))
         self.applications = {group: one.application for group, one in found.items() if one.application}
         self._alive = [group for group, one in found.items() if one.has_members and not one.application]
-        self.seconds = run.now() - started
+        self._empty = [group for group, one in found.items() if not one.has_members]
+        self._read_at = run.now()
+        self.seconds = self._read_at - started
 
     def move(
         self, run: Attempt, ends_before: Offsets, ends: Offsets, watched_s: float
     ) -> tuple[float, bool, list[str]]:  # fmt: skip
         """Return for how long groups must stand still that may, whether others go on committing, and who must not."""
         # The same groups as before, so that a group that is created meanwhile is not one that has moved.
-        now, unread = positions_of(run, self._alive) if self._alive else {}, unread_in(run)
+        both = [*self._alive, *self._empty]
+        now, unread = positions_of(run, both) if both else {}, unread_in(run)
         quiet, commits, still = 0.0, False, list[str]()
+        for group in self._empty:
+            if not lag(now[group], ends):
+                continue  # nothing is left for it to read
+            if now[group] == self.positions[group]:
+                run.seen_empty[group] = now[group], self._read_at
+                quiet = max(quiet, run.limits.group_quiet_s - watched_s)
+            else:
+                quiet = run.limits.group_quiet_s
         for group in self._alive:
             before, after = self.positions[group], now[group]
             if after != before or (behind := lag(after, ends)) and watched_s < ENOUGH_S:

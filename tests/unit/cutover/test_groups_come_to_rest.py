@@ -237,3 +237,29 @@ def test_a_leak_is_named_before_the_groups_that_it_keeps_moving(
     with pytest.raises(FenceLeaks):
         groups_at_rest.settle_groups(world.run)
     assert clock[0] < 4
+
+
+@pytest.mark.parametrize(
+    ("seen", "waits_s"), [({}, 6.0), ({ORDERS: 90}, 0.0), ({ORDERS: 89}, 6.0)], ids=["not seen", "as it is", "moved"]
+)
+def test_group_nobody_is_in_has_stood_still_since_before_the_fence(
+    tmp_path: Path, clock: list[float], seen: dict[TopicPartition, int], waits_s: float
+) -> None:
+    world = World(tmp_path, {ORDERS: 90}, {})
+    want(world.run, limits=Limits())
+    clock[0] = 20.0
+    if seen:
+        world.run.seen_empty["billing"] = {tp: GroupPosition(offset) for tp, offset in seen.items()}, 10.0
+    groups_at_rest.read_ahead(world.run)
+    assert groups_at_rest.settle_groups(world.run) == {"billing": "empty"}
+    assert clock[0] == 20.0 + waits_s
+
+
+def test_group_that_has_members_by_now_stands_still_from_the_fence_on(tmp_path: Path, clock: list[float]) -> None:
+    world = World(tmp_path, {ORDERS: 90}, {})
+    world.run.on.source.admin = Alive({ORDERS: 90})  # type: ignore[assignment]
+    want(world.run, accept_still_groups=["billing"], limits=Limits())
+    clock[0] = 20.0
+    world.run.seen_empty["billing"] = {ORDERS: GroupPosition(90)}, 10.0
+    assert groups_at_rest.settle_groups(world.run) == {"billing": "stood still"}
+    assert clock[0] == 26.0

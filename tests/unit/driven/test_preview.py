@@ -278,6 +278,21 @@ def test_groups_that_stand_still_are_waited_for(world: World) -> None:
     assert (look(world.run).times.quiet, look(world.run).times.commits) == (0.0, False)
 
 
+def test_group_nobody_is_in_is_watched_before_the_fence(world: World) -> None:
+    """One whose position moves all the same is set by somebody who joins no group, and is waited for."""
+    world.write(10)
+    source = world.admins[0]
+    source.positions = {"left": {T: GroupPosition(4)}, "read": {T: GroupPosition(10)}, "set": {T: GroupPosition(2)}}
+    source.states = dict.fromkeys(source.positions, "Empty")
+
+    def sets() -> None:
+        source.positions["set"] = {T: GroupPosition(3)}
+
+    world.each_s = sets
+    assert look(world.run).times.quiet == world.run.limits.group_quiet_s
+    assert [(group, at[T].offset) for group, (at, _) in world.run.seen_empty.items()] == [("left", 4)]
+
+
 def test_position_below_the_copy_without_counterpart_is_found(world: World) -> None:
     world.write(10)
     world.admins[0].positions = {"g": {T: GroupPosition(2)}, "h": {T: GroupPosition(10)}}
