@@ -163,7 +163,6 @@ class Person:
         self.page.get_by_role("link", name="Answer it").click()
         button = self.page.get_by_role("button", name="Approve")
         expect(button).to_be_visible()
-        self.shoot("approve_cutover")
         button.click()
         self.airflow.wait_for_task(DAG, run, "approve_cutover", ("success",))
 

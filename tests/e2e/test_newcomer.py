@@ -298,10 +298,10 @@ def lag_and_eta(he: Person) -> None:
     row = he.page.get_by_role("row").filter(has_text="migration")
     expect(row).to_contain_text(re.compile(r"copying \d+ %.*[\d.]+ [kKM]B/s.*\d+ (s|min)", re.DOTALL))
     print("newcomer: the page says", row.inner_text().split(), flush=True)
+    he.shoot("trial_copy")
     row.get_by_role("link", name="migration").click()
     expect(he.page.get_by_text("done in")).to_be_visible()
     expect(he.page.get_by_text(re.compile(r"\d+ partitions"))).to_be_visible()
-    he.shoot("trial_copy")
 
 
 def fence(he: Person) -> None:
