@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.attempt import Attempt
+from airflow_mirror.errors import MirrorError
 from airflow_mirror.wire.transactions import TransactionDescription
 
 
 def look(run: Attempt) -> None:
     """Note whether the mirror's lease is short, and since when that is known. Only reads."""
-    seen = run.on.target.seen_short(run.mirror.name)
+    try:
+        seen = run.on.target.seen_short(run.mirror.name)
+    except MirrorError:  # what nobody can see is not short; a right that is missing is a finding of the preview
+        seen = None
     if seen != run.short:
         # Behind the answer: what was true when it was given is true from here on at the latest.
         run.short, run.short_since = seen, run.now()

@@ -12,6 +12,7 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover import quiet, short_lease, writers
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.fence import CallableFence
+from airflow_mirror.errors import MissingRight
 from airflow_mirror.wire.transactions import TransactionDescription
 from tests.unit.cutover.builders import Leases, a_run, go_up, want
 
@@ -55,6 +56,21 @@ def test_a_lease_that_is_not_short_is_not_waited_for(run: Attempt, leases: Lease
     assert leases.clock == 0.0
     go_up(run)
     assert writers.stop_writers(run)["wait_s"] == lease.HANDOVER_S
+
+
+def test_a_lease_that_nobody_may_look_at_is_not_short(
+    run: Attempt, leases: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """The preview has to say which right is missing."""
+
+    def refused(*_: object) -> None:
+        raise MissingRight("DescribeTransactions", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "User:m")
+
+    leases.short = SHORT
+    short_lease.look(run)
+    monkeypatch.setattr(lease, "seen_short", refused)
+    short_lease.wait(run)
+    assert leases.clock == 0.0 and run.short is None
 
 
 def test_a_change_begins_the_time_anew_and_not_for_ever(
