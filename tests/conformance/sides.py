@@ -438,6 +438,16 @@ def leases(a: Side, note: Note) -> None:
     )
     fifth = lease.take(wire, mirror)
     note("taken to write", (token(fifth, fourth), shown()))
+    lease.shorten(wire, fifth, True)
+    seen = lease.seen_short(wire, mirror)
+    note("made short", (seen is not None and fifth.is_short(seen), told(lambda: lease.confirm(wire, fifth)), shown()))
+    lease.renew(wire, fifth)
+    note("renewed, and the same", lease.seen_short(wire, mirror) == seen)
+    lease.shorten(wire, fifth, False)
+    note("made longer", (lease.seen_short(wire, mirror), told(lambda: lease.confirm(wire, fifth))))
+    lease.shorten(wire, fifth, True)
+    sixth = lease.take(wire, mirror, to_end=True, short=lease.seen_short(wire, mirror))
+    note("taken behind a short one", (token(sixth, fifth), told(lambda: lease.shorten(wire, fifth, False)), shown()))
 
 
 @case

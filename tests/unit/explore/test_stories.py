@@ -218,7 +218,7 @@ def test_gateway_that_is_shut_behind_its_lifting_is_opened_by_who_shut_it() -> N
 
 def test_tasks_that_were_permitted_a_moment_before_an_opening_change_nothing_behind_it() -> None:
     """What had been asked within two seconds was not asked again, and nobody who opens a target waits for that."""
-    outcome = sound(story("translated", ("T", POSITIONS, 1, hang(1.5))))
+    outcome = sound(story("translated", ("T", POSITIONS, 1, hang(1.99))))
     assert end_of(outcome, "T") == end_of(outcome, "Again") == "InputError"
     outcome = sound(
         story("synced", ("S", "target: create ALLOW READ for User:reader on topic orders,payments", 1, hang(1.5)))
