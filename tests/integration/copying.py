@@ -11,7 +11,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
 from sandbox import Cluster
 from sandbox.certificates import Authority
+from tests.waiting import wait_until as wait_until
 from tests.watermarks import watermarks
 
 # While leaders move and brokers come back, the consumer reports what it then gets over by itself.
@@ -342,11 +343,3 @@ def assert_equal(source: Cluster, target: Cluster, topic: str, partitions: int =
         assert first is None, f"{topic}-{p} differs at record {first}: {here[first]} != {there[first]}"
         assert len(here) == len(there), f"{topic}-{p}: {len(here)} records on the source, {len(there)} on the target"
     assert ends(source, topic, partitions) == ends(target, topic, partitions)
-
-
-def wait_until(question: Callable[[], bool], what: str, timeout_s: float = 240.0, poll_s: float = 0.02) -> None:
-    """Poll ``question`` until it is true. So long, because a machine may stand still for a minute."""
-    deadline = time.monotonic() + timeout_s
-    while not question():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
-        time.sleep(poll_s)

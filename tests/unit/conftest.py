@@ -28,9 +28,12 @@ from airflow_mirror.wire import heart
 from tests.coverage import PACKAGES
 from tests.driven.ledger import LedgerCluster
 from tests.parts import EXAMPLES
+from tests.unit.coordinator import Coordinator
 
 if TYPE_CHECKING:
     from coverage import Coverage
+
+    from airflow_mirror.wire.cluster import WireCluster
 
 HERE = Path(__file__).parent
 NOTED = (*PACKAGES, "driven", "jobs", "kafka", "schemas")  # folders of tests: what runs those packages, and what they run
@@ -53,6 +56,21 @@ def either_heart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     elif heart.engine is None:
         pytest.skip("nothing could compile the heart on this machine")
     return str(request.param)
+
+
+@pytest.fixture
+def coordinator() -> Iterator[Coordinator]:
+    """A transaction coordinator in process."""
+    coordinator = Coordinator()
+    yield coordinator
+    coordinator.close()
+
+
+@pytest.fixture
+def target(coordinator: Coordinator) -> Iterator[WireCluster]:
+    """Connections to a target that is that coordinator alone."""
+    with coordinator.cluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture

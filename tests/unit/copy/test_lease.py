@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -19,19 +18,7 @@ from airflow_mirror.wire.errors import Fenced
 from airflow_mirror.wire.transactions import TransactionClient, TransactionDescription
 from tests.unit.coordinator import LAST_EPOCH, Coordinator, Entry
 from tests.unit.peer import HangUp
-
-
-@pytest.fixture
-def coordinator() -> Iterator[Coordinator]:
-    coordinator = Coordinator()
-    yield coordinator
-    coordinator.close()
-
-
-@pytest.fixture
-def target(coordinator: Coordinator) -> Iterator[WireCluster]:
-    with coordinator.cluster() as cluster:
-        yield cluster
+from tests.waiting import wait_until
 
 
 def is_held(target: WireCluster, token: LeaseToken) -> bool:
@@ -309,13 +296,6 @@ def test_an_old_task_never_writes_when_a_new_job_may() -> None:
     assert min(margins) < 2.0, "it came close"
 
 
-def wait_until(question: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 240
-    while not question():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_the_watching_thread_survives_every_kind_of_answer(
     coordinator: Coordinator, target: WireCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -336,10 +316,10 @@ def test_the_watching_thread_survives_every_kind_of_answer(
             assert asked.wait(240)
             coordinator.answers[65] = good
             before = watch._known._confirmed
-            wait_until(lambda before=before: watch._known._confirmed > before)
+            wait_until(lambda before=before: watch._known._confirmed > before, "it asks again")
             watch.check()
         coordinator.ids[held.transactional_id].timeout_ms += 1
-        wait_until(lambda: watch._known.lost)
+        wait_until(lambda: watch._known.lost, "it hears of the loss")
         with pytest.raises(LeaseLost):
             watch.check()
     finally:
@@ -361,7 +341,7 @@ def test_watch_begins_paused_when_nobody_can_be_asked(
         with pytest.raises(LeaseUnconfirmed):
             watch.check()
         coordinator.fails = lambda: None
-        wait_until(lambda: watch._known._confirmed > 0)
+        wait_until(lambda: watch._known._confirmed > 0, "it is confirmed")
         watch.check()
     finally:
         watch.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -17,19 +16,6 @@ from tests.unit.coordinator import ADD, END, INIT, MARKERS, Coordinator
 from tests.unit.peer import HangUp
 
 TP = TopicPartition("t", 3)
-
-
-@pytest.fixture
-def coordinator() -> Iterator[Coordinator]:
-    coordinator = Coordinator()
-    yield coordinator
-    coordinator.close()
-
-
-@pytest.fixture
-def target(coordinator: Coordinator) -> Iterator[WireCluster]:
-    with coordinator.cluster() as cluster:
-        yield cluster
 
 
 def test_broker_without_direct_markers_gets_all_through_the_coordinator(

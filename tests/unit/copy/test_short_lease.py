@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -17,19 +17,6 @@ from airflow_mirror.wire.transactions import TransactionClient, TransactionDescr
 from tests.unit.coordinator import Coordinator, Entry
 
 NAME = lease_id("m")
-
-
-@pytest.fixture
-def coordinator() -> Iterator[Coordinator]:
-    coordinator = Coordinator()
-    yield coordinator
-    coordinator.close()
-
-
-@pytest.fixture
-def target(coordinator: Coordinator) -> Iterator[WireCluster]:
-    with coordinator.cluster() as cluster:
-        yield cluster
 
 
 def seen(target: WireCluster) -> TransactionDescription:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import selectors
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
@@ -26,15 +25,9 @@ from airflow_mirror.copy.writer import padding
 from airflow_mirror.errors import MirrorError, TryAgain
 from tests.unit.coordinator import MARKERS, Coordinator
 from tests.unit.peer import HangUp
+from tests.waiting import wait_until
 
 LONG = 10**9
-
-
-@pytest.fixture
-def coordinator() -> Iterator[Coordinator]:
-    coordinator = Coordinator()
-    yield coordinator
-    coordinator.close()
 
 
 @pytest.fixture
@@ -63,13 +56,6 @@ class Judge:
 
     def retry_later(self, p: PartitionCopy, cause: Exception | str) -> None:
         raise AssertionError(cause)
-
-
-def wait_until(question: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 240
-    while not question():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
 
 
 def partition(number: int) -> PartitionCopy:

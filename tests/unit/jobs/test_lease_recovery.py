@@ -54,13 +54,6 @@ Forget = Callable[[], None]
 
 
 @pytest.fixture
-def coordinator() -> Iterator[Coordinator]:
-    coordinator = Coordinator()
-    yield coordinator
-    coordinator.close()
-
-
-@pytest.fixture
 def world(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     with coordinator.cluster() as target:
         yield World(target, monkeypatch)

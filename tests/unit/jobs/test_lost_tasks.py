@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -34,23 +34,17 @@ from airflow_mirror.wire.cluster import WireCluster
 from tests.unit.coordinator import Coordinator
 from tests.unit.jobs.losing import HANDOVER_S, TOKEN, Stream, World, copied, nth, ranges
 from tests.unit.peer import HangUp
+from tests.waiting import wait_until
 
 
 @pytest.fixture
-def coordinator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Coordinator]:
+def coordinator(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> Coordinator:
+    """One whose tasks are waited for as long as a test may take."""
     monkeypatch.setattr(lease, "HANDOVER_S", HANDOVER_S)
     monkeypatch.setattr(following, "_WITHDRAW_AGAIN_S", 0.01)
     monkeypatch.setattr(following, "LOOK_EVERY_S", 0.01)
     monkeypatch.setattr(supervision, "LOOK_EVERY_S", 0.01)
-    coordinator = Coordinator()
-    yield coordinator
-    coordinator.close()
-
-
-@pytest.fixture
-def target(coordinator: Coordinator) -> Iterator[WireCluster]:
-    with coordinator.cluster() as cluster:
-        yield cluster
+    return coordinator
 
 
 def test_what_a_lost_task_copied_is_not_known_and_its_position_is_that_of_before() -> None:
@@ -62,13 +56,6 @@ def test_what_a_lost_task_copied_is_not_known_and_its_position_is_that_of_before
 
 
 # --- the lease --------------------------------------------------------------------------------------------------------
-
-
-def wait_until(question: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not question():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 class Admin:
@@ -154,12 +141,12 @@ def test_a_lease_is_short_while_a_cutover_runs_also_one_that_was_withdrawn(
     with writer_lease("target", "m", runs.is_set) as held:
         assert not is_short(held.token)
         runs.set()
-        wait_until(lambda: is_short(held.token))
+        wait_until(lambda: is_short(held.token), "it is short", 60)
         held.begin()
         held.withdraw()
-        wait_until(lambda: is_short(held.token))
+        wait_until(lambda: is_short(held.token), "it is short", 60)
         runs.clear()
-        wait_until(lambda: not is_short(held.token))
+        wait_until(lambda: not is_short(held.token), "it is longer", 60)
         held.all_reported()
     assert lease.take(target, "m").wait_s == 0.0
 
@@ -171,9 +158,9 @@ def test_a_lease_that_was_taken_is_not_tried_to_be_made_short_for_ever(
     caplog.set_level("INFO")
     monkeypatch.setattr(held_lease, "_LOOK_EVERY_S", 0.01)
     with coordinator.cluster() as another, writer_lease("target", "m", lambda: True) as held:
-        wait_until(lambda: lease.seen_short(another, "m") is not None)
+        wait_until(lambda: lease.seen_short(another, "m") is not None, "it is short", 60)
         held.token = replace(held.token, mark_ms=held.token.mark_ms + 1)  # another job's, by now
-        wait_until(lambda: "not made short" in caplog.text)
+        wait_until(lambda: "not made short" in caplog.text, "that is said", 60)
         time.sleep(0.1)
     assert caplog.text.count("not made short") == 1
 
