@@ -20,6 +20,7 @@ from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import ALONE, Additions, Clusters, CutoverRequest, Limits
 from airflow_mirror.cutover.schema_ids import SchemaProof
+from airflow_mirror.cutover.short_lease import ShortLease
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import CutoverCancelled, CutoverTakenOver, FenceTooLong
 from airflow_mirror.jobs.runner.active import heard_by
@@ -32,7 +33,6 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.direction import Direction, direction
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.transactions import TransactionDescription
 
 _SAY_EVERY_S = 1.0
 _LOG = logging.getLogger("airflow_mirror.cutover")
@@ -77,7 +77,7 @@ class Attempt:
     :ivar waits_for: what a step waits for, for people; ``said_at``: when the log said so last, on the clock of ``now``.
     :ivar opening: whether the decision to open may have been sent.
     :ivar lease: the mirror's writer lease, after the cutover has taken it from the tail.
-    :ivar short: the tail's lease, if it was seen to be short; ``short_since``: since when, on the clock of ``now``.
+    :ivar short_lease: what was seen of the tail's lease before the fence.
     :ivar longest_pause_s: between two writes to a partition, as seen before the fence.
     :ivar quiet_since: the source's ends have not moved; on the clock of ``now``.
     :ivar sealed_at: when the tail's last task must have stopped; on the clock of ``now``.
@@ -109,8 +109,7 @@ class Attempt:
     said_at: float = -math.inf
     opening: bool = False
     lease: LeaseToken | None = None
-    short: TransactionDescription | None = None
-    short_since: float = 0.0
+    short_lease: ShortLease = field(init=False)
     longest_pause_s: float = 0.0
     quiet_since: float = 0.0
     sealed_at: float = 0.0
@@ -122,6 +121,7 @@ class Attempt:
     def __post_init__(self) -> None:
         # Another name for each process, also of one run's retry: by it decisions, rules and permits tell them apart.
         self.me, self.fence = self.me or self.on.new_id(), self.clusters.fence
+        self.short_lease = ShortLease(lambda: self.on.target.seen_short(self.mirror.name), lambda: self.now())
 
     @property
     def on(self) -> Platform:

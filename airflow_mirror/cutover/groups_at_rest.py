@@ -81,8 +81,9 @@ def settle(run: Attempt) -> dict[str, Settled]:
             if group not in seen or seen[group][0] != positions:
                 seen[group] = positions, run.now()
             since, has_members = seen[group][1], groups[group].has_members
-            if not has_members and (before := run.seen_empty.get(group, ({}, since)))[0] == positions:
-                since = min(since, before[1])  # nobody was in it, and nobody is: it has stood still since then
+            before = run.seen_empty.get(group)
+            if before is not None and not has_members and before[0] == positions:
+                since = before[1]  # nobody was in it, and nobody is: it has stood still since then
             # From the end of the first reading to the start of this one: reading many groups takes seconds.
             still_s, quiet_s = asked - since, run.limits.group_quiet_s
             accepted = group in run.request.accept_still_groups or not has_members

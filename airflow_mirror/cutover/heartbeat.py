@@ -29,7 +29,7 @@ from airflow_mirror.ledger.state import state_of
 _LOG = logging.getLogger("airflow_mirror.cutover")
 # Six signs fit into the silence. Behind a fence seconds count, and still an election (nine) must not pass for a death.
 SIGN_EVERY_S = 2.0
-SILENCE_S = 12.0  # an election takes nine seconds
+SILENCE_S = cutover_signs.SILENCE_S
 _PATIENCE_S = 5.0  # for one sign
 _at_work = set[str]()  # jobs of this process, of which nobody has to be asked
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.cutover import short_lease
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.drift import drift
 from airflow_mirror.cutover.open_transactions import holders
@@ -37,8 +36,8 @@ def longest_pause(run: Attempt) -> float:
             longest = max(longest, now - last.get(tp, now))
             last[tp] = now
         ends = latest
-        if run.short is None:  # beside it, since the sooner that is known, the sooner the fence may go up
-            short_lease.look(run)
+        if not run.short_lease.is_seen:  # beside it, since the sooner that is known, the sooner the fence may go up
+            run.short_lease.look()
         run.pause()
     return longest
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from airflow_mirror.common.signals import set_in_handler
 from airflow_mirror.cutover import report as reports
-from airflow_mirror.cutover import short_lease, steps
+from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.alarm import alarm_of
 from airflow_mirror.cutover.attempt import Attempt, Log
 from airflow_mirror.cutover.check import precheck, refusals, reverify
@@ -160,7 +160,7 @@ def _run(run: Attempt) -> CutoverReport:
     for line in found.lines():
         run.log.info("%s", line)
     found.raise_if_blocked()
-    short_lease.wait(run)
+    run.short_lease.wait(run.pause)
     # Until here this attempt has given signs of life, and changed nothing: dies before it, and nobody has anything to
     # undo.
     steps.walk(run)

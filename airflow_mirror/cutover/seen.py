@@ -162,7 +162,7 @@ def look(run: Attempt) -> CutoverFacts:
         commits=commits,
         drain=sum(behind.values()) / per_s if per_s else None if behind else 0.0,
         # A tail that lives makes its lease short once the cutover gives signs of life.
-        handover=lease.SHORT_HANDOVER_S if run.short is not None or status == RUNNING else lease.HANDOVER_S,
+        handover=lease.SHORT_HANDOVER_S if run.short_lease.is_seen or status == RUNNING else lease.HANDOVER_S,
     )  # fmt: skip
     return CutoverFacts(
         times=times, watched_s=watched_s, tail=tail, tail_status=status, leased=leased, written=ends != ends_before,

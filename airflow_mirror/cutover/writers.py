@@ -3,7 +3,7 @@
 Once applications write to the target, a record that the tail still copied would land among theirs. So the cutover takes
 the writer lease itself, once the target holds everything up to the proven ends, and never gives it back. Every task of
 the tail, on any machine, stops when it can no longer confirm the lease, at the latest after the wait that the lease
-states. Meanwhile the source stands still, the rest is compared, and the groups are committed (ADR 29). These are looked
+states. Meanwhile the source stands still, the rest is compared, and the groups are committed (ADR 56). These are looked
 at again after it, because the tail's driver lets groups follow. Only then are the ends of both sides read for the last
 time. A tail that is started again takes the lease in turn. The next confirmation here detects that, and such a tail may
 write only after a wait that is longer than the rest of the cutover.
@@ -16,7 +16,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from airflow_mirror.cutover import short_lease
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.drain import lags, positions, require_going
 from airflow_mirror.cutover.groups import keep_groups, leave_checkpoints
@@ -59,7 +58,7 @@ def stop_writers(run: Attempt) -> dict[str, Any]:
     # says that writing was ended to every tail and status; backing out, or the guard, lifts the fence, and the tail is
     # started again.
     # Its answer is lost: it may be taken by a token that nobody has, and the report says that the tail may have lost it.
-    run.lease = run.on.target.take_lease(run.mirror.name, to_end=True, short=short_lease.ripe(run))
+    run.lease = run.on.target.take_lease(run.mirror.name, to_end=True, short=run.short_lease.ripe)
     # From behind the answer, so never too early: tasks count from before their last confirmed request.
     run.sealed_at = run.now() + run.lease.wait_s
     run.permit()  # a process that was frozen takes it from whoever went on meanwhile: that one notices, and so does it

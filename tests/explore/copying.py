@@ -28,7 +28,7 @@ from airflow_mirror.copy.spark import attempt
 from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
-from airflow_mirror.cutover import short_lease
+from airflow_mirror.cutover.short_lease import ShortLease
 from airflow_mirror.errors import LeaseLost, MirrorCutOver, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver import following, held_lease, prepare, rounds
 from airflow_mirror.jobs.driver.held_lease import wait_until, writer_lease
@@ -410,14 +410,10 @@ def next_owner(w: World, name: str, **when: Any) -> Actor:
 
     def body() -> str:
         with WireCluster(w.target.config) as there:
-            side = SimpleNamespace(seen_short=lambda mirror: lease.seen_short(there, mirror))
-            run: Any = SimpleNamespace(
-                on=SimpleNamespace(target=side), mirror=SimpleNamespace(name=MIRROR), short=None, short_since=0.0,
-                now=lambda: w.s.now, pause=w.s.sleep,
-            )  # fmt: skip
+            short = ShortLease(lambda: lease.seen_short(there, MIRROR), lambda: w.s.now)
             w.s.sleep(2.0)
-            short_lease.wait(run)
-            token = lease.take(there, MIRROR, to_end=True, short=short_lease.ripe(run))
+            short.wait(w.s.sleep)
+            token = lease.take(there, MIRROR, to_end=True, short=short.ripe)
             w.s.sleep(token.wait_s)
         touches = frozenset({"opening", f"log:{TOPIC}", f"lease:{token.transactional_id}"})
         ours = partial(w.require_lease, token)

@@ -7,13 +7,13 @@ thread makes it short, and longer again. Whoever opens the target waited for as 
 from __future__ import annotations
 
 from contextlib import suppress
-from types import SimpleNamespace
 from typing import Any
 
 from airflow_mirror.copy.writer import lease, lease_watch
 from airflow_mirror.copy.writer.lease import LeaseToken
-from airflow_mirror.cutover import short_lease
+from airflow_mirror.cutover.short_lease import ShortLease
 from airflow_mirror.errors import LeaseUnconfirmed, MirrorCutOver, WritingEnded
+from airflow_mirror.jobs.runner.cutover_signs import SILENCE_S
 from airflow_mirror.wire.transactions import TransactionClient
 from tests.explore.deviations import REST, Deviation
 from tests.explore.scenario import Invariant, Scenario
@@ -28,7 +28,6 @@ NAME, TOPIC = "flow", "orders"
 _TURN_S, _TURNS = 11.0, 2  # the cutover runs across the change
 _WRITES_S = 60.0  # how long a task goes on without its driver
 _LOOK_S = 0.5  # of the driver's thread
-_SILENT_S = 12.0  # for which a cutover that gives no signs counts as one that runs
 
 
 class World:
@@ -52,7 +51,7 @@ class World:
     def runs_cutover(self) -> bool:
         """Whether a driver hears the cutover's signs of life."""
         one = self.cutover
-        return one is not None and not one.is_over and one.began <= self.s.now < one.silent_since + _SILENT_S
+        return one is not None and not one.is_over and one.began <= self.s.now < one.silent_since + SILENCE_S
 
     def require_ours(self) -> None:
         """Return unless applications may write to the target: what each job asks behind the taking of its lease."""
@@ -126,14 +125,10 @@ def _cutover(w: World) -> None:
     admin = w.admin()
 
     def body() -> str:
-        side = SimpleNamespace(seen_short=lambda mirror: lease.seen_short(admin.wire, mirror))
-        run: Any = SimpleNamespace(
-            on=SimpleNamespace(target=side), mirror=SimpleNamespace(name=NAME), short=None, short_since=0.0,
-            now=w.s.clock.monotonic, pause=w.s.clock.sleep,
-        )  # fmt: skip
+        short = ShortLease(lambda: lease.seen_short(admin.wire, NAME), w.s.clock.monotonic)
         w.s.clock.sleep(1.0)
-        short_lease.wait(run)
-        token = lease.take(admin.wire, NAME, to_end=True, short=short_lease.ripe(run))
+        short.wait(w.s.clock.sleep)
+        token = lease.take(admin.wire, NAME, to_end=True, short=short.ripe)
         w.s.clock.sleep(token.wait_s)
 
         def open_it() -> None:

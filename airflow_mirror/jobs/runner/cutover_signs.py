@@ -14,7 +14,7 @@ from airflow_mirror.jobs.runner.state import FINAL
 from airflow_mirror.ledger.records import SIGN
 
 PHASE = "cutover"
-_SILENCE_S = 12.0  # as long as others listen for a cutover before they take it for dead
+SILENCE_S = 12.0  # after which a cutover counts as dead; an election takes nine seconds
 
 
 class CutoverSigns:
@@ -43,4 +43,4 @@ class CutoverSigns:
         if seen.items() - self._seen.items() and not self._is_new:
             self._heard = self._clock()
         self._seen, self._is_new = seen, False
-        return runs and self._clock() - self._heard < _SILENCE_S
+        return runs and self._clock() - self._heard < SILENCE_S

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as cutover
-from airflow_mirror.cutover import short_lease, steps
+from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import LIFTED, fence_state
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord, as_recorded
+from airflow_mirror.cutover.short_lease import ShortLease
 from tests.cutting_over import cut_over
 from tests.unit.cutover.builders import (
     GivenSide,
@@ -67,7 +68,7 @@ class Steps:
         self.calls, self._broken = list[str](), broken
         monkeypatch.setattr(cutover, "precheck", lambda _: self._note("precheck"))
         monkeypatch.setattr(cutover, "ask_first", lambda _: NOTHING_BLOCKS)
-        monkeypatch.setattr(short_lease, "wait", lambda _: None)
+        monkeypatch.setattr(ShortLease, "wait", lambda *_: None)
         monkeypatch.setattr(cutover, "reverify", lambda _: self._note("reverify"))
         monkeypatch.setattr(cutover, "hold_lease", lambda _: self._note("hold_lease"))
         monkeypatch.setattr(GivenSide, "end_writing", lambda *_: self._note("end_writing"))

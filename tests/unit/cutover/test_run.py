@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.common import files
-from airflow_mirror.cutover import lifting, short_lease
+from airflow_mirror.cutover import lifting
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as cutover
 from airflow_mirror.cutover.attempt import Attempt
@@ -26,6 +26,7 @@ from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence, locke
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, as_recorded
 from airflow_mirror.cutover.request import Limits
+from airflow_mirror.cutover.short_lease import ShortLease
 from airflow_mirror.errors import (
     CutoverBlocked,
     CutoverCancelled,
@@ -140,7 +141,7 @@ def test_preview_that_blocks_raises_no_fence(tmp_path: Path, monkeypatch: pytest
     seen = Steps(monkeypatch)
     blocks = replace(NOTHING_BLOCKS, findings=[Finding("block", "lag", "orders-0", "stands still", "Look there.")])
     monkeypatch.setattr(cutover, "ask_first", lambda _: blocks)
-    monkeypatch.setattr(short_lease, "wait", lambda _: None)
+    monkeypatch.setattr(ShortLease, "wait", lambda *_: None)
     with pytest.raises(CutoverBlocked, match="nothing was touched:\n  - lag: orders-0: stands still"):
         cutover._run(a_run(tmp_path, seen.fence))
     assert seen.calls == ["precheck"] and kept_in(tmp_path).load() is None
@@ -389,7 +390,7 @@ def test_attempt_after_a_backed_out_one_keeps_its_outcome(tmp_path: Path, monkey
     order: list[str] = []
     monkeypatch.setattr(cutover, "precheck", lambda _: order.append("precheck"))
     monkeypatch.setattr(cutover, "ask_first", lambda _: NOTHING_BLOCKS)
-    monkeypatch.setattr(short_lease, "wait", lambda _: None)
+    monkeypatch.setattr(ShortLease, "wait", lambda *_: None)
 
     def walk(run: Attempt) -> None:
         order.append("walk")

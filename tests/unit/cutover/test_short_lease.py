@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.cutover import quiet, short_lease, writers
+from airflow_mirror.cutover import quiet, writers
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.errors import MissingRight
@@ -34,7 +34,7 @@ def test_a_lease_that_is_short_is_waited_for_before_the_fence_and_taken_behind_a
     run: Attempt, leases: Leases
 ) -> None:
     leases.short = SHORT
-    short_lease.wait(run)
+    run.short_lease.wait(run.pause)
     assert leases.clock == lease.HANDOVER_S
     go_up(run)
     assert writers.stop_writers(run)["wait_s"] == lease.SHORT_HANDOVER_S
@@ -46,13 +46,13 @@ def test_what_was_seen_while_the_source_was_watched_counts(run: Attempt, leases:
     quiet.longest_pause(run)
     watched = leases.clock
     assert watched >= lease.HANDOVER_S
-    short_lease.wait(run)
-    assert leases.clock == watched and short_lease.ripe(run) == SHORT
+    run.short_lease.wait(run.pause)
+    assert leases.clock == watched and run.short_lease.ripe == SHORT
 
 
 def test_a_lease_that_is_not_short_is_not_waited_for(run: Attempt, leases: Leases) -> None:
     """A tail of another version, or none."""
-    short_lease.wait(run)
+    run.short_lease.wait(run.pause)
     assert leases.clock == 0.0
     go_up(run)
     assert writers.stop_writers(run)["wait_s"] == lease.HANDOVER_S
@@ -67,10 +67,10 @@ def test_a_lease_that_nobody_may_look_at_is_not_short(
         raise MissingRight("DescribeTransactions", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "User:m")
 
     leases.short = SHORT
-    short_lease.look(run)
+    run.short_lease.look()
     monkeypatch.setattr(lease, "seen_short", refused)
-    short_lease.wait(run)
-    assert leases.clock == 0.0 and run.short is None
+    run.short_lease.wait(run.pause)
+    assert leases.clock == 0.0 and not run.short_lease.is_seen
 
 
 def test_a_change_begins_the_time_anew_and_not_for_ever(
@@ -84,21 +84,21 @@ def test_a_change_begins_the_time_anew_and_not_for_ever(
         leases.short = LATER if leases.clock < 10 else None
 
     monkeypatch.setattr(Attempt, "pause", changes)
-    short_lease.wait(run)
-    assert leases.clock == 2 * lease.HANDOVER_S and run.short is None
+    run.short_lease.wait(run.pause)
+    assert leases.clock == 2 * lease.HANDOVER_S and not run.short_lease.is_seen
 
     every = iter(range(10, 100, 2))
     monkeypatch.setattr(leases, "_seen_short", lambda *_: None)
     monkeypatch.setattr(lease, "seen_short", lambda *_: TransactionDescription(7001, next(every), "Empty", 95_000))
-    short_lease.wait(run)
-    assert leases.clock <= 4 * lease.HANDOVER_S and short_lease.ripe(run) is None
+    run.short_lease.wait(run.pause)
+    assert leases.clock <= 4 * lease.HANDOVER_S and run.short_lease.ripe is None
 
 
 def test_one_that_was_seen_too_late_is_not_ripe(run: Attempt, leases: Leases) -> None:
     leases.short = SHORT
-    short_lease.look(run)
+    run.short_lease.look()
     leases.clock += lease.HANDOVER_S - 0.1
-    assert short_lease.ripe(run) is None
+    assert run.short_lease.ripe is None
     go_up(run)
     assert writers.stop_writers(run)["wait_s"] == lease.HANDOVER_S
 
