@@ -323,9 +323,8 @@ def _commit(run: Attempt, settled: Mapping[str, Settled]) -> None:
     # What is left is one request that was permitted and is sent late (ADR 37).
     sync.set_positions(run.target, moves, run.may_set)
     for record in run.report.groups:
-        # For people: what goes back goes by what the group has, not by this.
+        # For people, and written with the next step: what goes back goes by what the group has, not by this.
         record.committed = True
-    run.save()
 
 
 def _tp(row: Mapping[str, Any]) -> TopicPartition:

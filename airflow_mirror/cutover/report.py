@@ -250,7 +250,7 @@ class CutoverReport:
         """Return a JSON-ready dict; ``from_dict`` is its inverse.
 
         Its rows are the report's own, to be read only: to copy those of 10,000 partitions takes longer than the rest of a
-        save, and an attempt saves some twenty times behind its fence.
+        save, and an attempt saves some dozen times behind its fence.
         """
         shown = dict(vars(self))
         shown["steps"] = [dict(vars(step)) for step in self.steps]

@@ -205,7 +205,7 @@ def walk(run: Attempt, steps: Sequence[Step] = STEPS, begin: int = 0) -> None:
             # Frozen before it for longer than the fence may last: its clock has gone on, and this look ends the attempt
             # before the next step's first effect.
             run.check_stop()
-            _do(run, step, reports.DONE if step is steps[-1] else reports.RUNNING)
+            _do(run, step, is_last=step is steps[-1])
     except BaseException as e:
         # Interrupted behind its last save: it is open, and there is nothing to undo.
         if run.report.outcome == reports.DONE:
@@ -325,15 +325,17 @@ def _save(run: Attempt) -> None:
         run.log.warning("the report could not be written: %s", e)
 
 
-def _do(run: Attempt, step: Step, outcome: str) -> None:
+def _do(run: Attempt, step: Step, is_last: bool) -> None:
     record = StepRecord(name=step.name, status="running", started=time.time())
     run.report.steps.append(record)
-    # Before the step: a process that dies within it leaves the name of the step that it was in, by which a lost lease
-    # is told.
-    run.save()
-    run.log.info("%s ...", step.name)
-    run.waits_for, started = "", run.now()
+    started = run.now()
     try:
+        # Before the step: a process that dies within it leaves the name of the step that it was in, by which a lost lease
+        # is told. The same write says what the step before has led to: of many groups a report has megabytes, and all of
+        # this is behind the fence. Dies before it: as if within the step before, which leaves the same effects.
+        run.save()
+        run.log.info("%s ...", step.name)
+        run.waits_for, started = "", run.now()
         record.evidence = step.do(run)
         record.status = "done"
     except BaseException:
@@ -341,16 +343,21 @@ def _do(run: Attempt, step: Step, outcome: str) -> None:
         raise
     finally:
         record.seconds = run.now() - started
-    # One write for both: a crash between two writes would leave it unclear whether the step is to be undone.
-    before, run.report.state, run.report.outcome = run.report.state, step.to, outcome
+    run.report.state = step.to
+    if is_last:
+        _save_done(run)
+    run.log.info("%s: done in %.1f s", step.name, record.seconds)
+
+
+def _save_done(run: Attempt) -> None:
+    run.report.outcome = reports.DONE
     try:
         run.save()
     except BaseException:
-        # Of the last step the target is open by then, and its report is not written. So backing out asks what is decided,
-        # finds `opened`, and undoes nothing; the next process completes the report.
-        run.report.state, run.report.outcome = before, reports.RUNNING
+        # The target is open by then, and its report is not written. So backing out asks what is decided, finds `opened`,
+        # and undoes nothing; the next process completes the report.
+        run.report.outcome = reports.RUNNING
         raise
-    run.log.info("%s: done in %.1f s", step.name, record.seconds)
 
 
 @contextmanager

@@ -257,7 +257,7 @@ def remade(w: World) -> None:
 def translated(w: World) -> None:
     """A task sets positions while a cutover is about to open, and is cleared behind it."""
     actors.owner(w, "A", "r1")
-    actors.translate(w, "T", starts=6.15)
+    actors.translate(w, "T", starts=6.13)
     actors.application(w, "App")
     actors.translate(w, "Again", last=True)
 
