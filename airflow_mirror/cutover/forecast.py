@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 COMMITS_EVERY_S = 5.0  # what auto.commit.interval.ms is by default
+# Of each position that is set: its request and answer, its reading back, its row in a report that is written some times
+# (python -m benchmarks.fence). Less than a hundredth of a second for most groups, two seconds for 30,000.
+_A_COMMIT_S = 60e-6
 _SESSION = "up to the longest session timeout of its clients (45 s by default)"
 ENOUGH_S = 5.0  # in a shorter look nothing is known to stand still
 
@@ -23,7 +26,7 @@ class Times:
     :param settle: what brokers are given to hear of the fence. :param still: how long the ends must stand still.
     :param drain: for the tail to copy what it is behind, at its present rate.
     :param verify: to compare what was not compared before.
-    :param groups: to read the positions of all groups.
+    :param groups: to read the positions of all groups. :param positions: how many these are.
     :param quiet: how long a group must stand still that has members, is behind, and commits nothing. 0: there is none.
     :param commits: a group with members goes on reading: it is at the end with its next commit.
     :param handover: until the last task of a tail whose lease is taken has stopped.
@@ -36,6 +39,7 @@ class Times:
     drain: float | None
     verify: float | None
     groups: float
+    positions: int
     quiet: float
     commits: bool
     handover: float
@@ -80,7 +84,8 @@ def forecast(times: Times) -> Forecast:
     # A consumer's clock runs from the fence on; that a group stands still is seen only once the cutover looks at it.
     until_settled = prove + drain + times.look + verify
     next_commit = max(0.0, COMMITS_EVERY_S - until_settled) if times.commits else 0.0
-    settle, commit = times.groups + max(times.quiet - verify, next_commit, 0.0), 2 * times.groups
+    settle = times.groups + max(times.quiet - verify, next_commit, 0.0)
+    commit = 2 * times.groups + times.positions * _A_COMMIT_S
     stand = max(0.0, times.still - drain - times.look - verify - settle - commit)
     return Forecast(
         steps={

@@ -159,7 +159,7 @@ def look(run: Attempt) -> CutoverFacts:
     times = Times(
         look=looked_s, intent=_timed(run, lambda: run.fence.intent(run.topics)),
         settle=run.limits.settle_s, still=quiet_s(run), verify=verify_s, groups=groups.seconds, quiet=quiet,
-        commits=commits,
+        positions=sum(map(len, groups.positions.values())), commits=commits,
         drain=sum(behind.values()) / per_s if per_s else None if behind else 0.0,
         # A tail that lives makes its lease short once the cutover gives signs of life.
         handover=lease.SHORT_HANDOVER_S if run.short_lease.is_seen or status == RUNNING else lease.HANDOVER_S,

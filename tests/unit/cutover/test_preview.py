@@ -23,8 +23,9 @@ from airflow_mirror.plan.missing_acls import Lacking
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 TIMES = Times(
-    look=0.1, intent=0.2, settle=1.0, still=3.0, drain=0.5, verify=2.0, groups=0.3, quiet=0.0, commits=False, handover=7.0
-)
+    look=0.1, intent=0.2, settle=1.0, still=3.0, drain=0.5, verify=2.0, groups=0.3, positions=0, quiet=0.0,
+    commits=False, handover=7.0,
+)  # fmt: skip
 TAIL = ActiveTail(mirror={"name": "flow"}, plan="p", inputs="i", directory="", host="host-a")
 FREE = {1: 10**12}
 
@@ -200,6 +201,8 @@ def test_forecast_is_the_sum_of_all_steps() -> None:
         "commit_groups": 0.6, "stand_still": 0.0, "seal_target": 4.2, "open_target": 0.3,
     })  # fmt: skip
     assert expected.seconds == pytest.approx(9.4) and not expected.unknown
+    many = forecast(replace(TIMES, positions=30_000)).steps
+    assert many["commit_groups"] == pytest.approx(0.6 + 1.8) and many["seal_target"] == pytest.approx(4.2 - 1.8)
     assert str(expected).startswith("9.4 s (fence 0.3, prove_fence 1.1, drain 0.5")
 
 
