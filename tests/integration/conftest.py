@@ -1,15 +1,20 @@
-"""For the integration tests: one warm Spark, one cluster with an authorizer, two in realms of Kerberos."""
+"""For the integration tests: a warm Spark, a cluster with an authorizer, two in realms of Kerberos, and a mirror."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+from airflow_mirror.cutover import preview
 from sandbox import Cluster
-from tests.integration.realms import World, two_realms
+from tests.integration import realms as kerberos
+from tests.integration.cutover_once import SLOW_S
+from tests.integration.cutover_world import World
 from tests.integration.warm_jobs import WarmJobs
 
 # Of a Spark that a test begins by itself, as of those of our jobs: python3 on PATH may lack every library.
@@ -21,8 +26,8 @@ pytest.register_assert_rewrite("tests.integration.parity.flow", "tests.integrati
 
 # What takes more than a minute and a half. Begun last, one of them would keep a process busy after the others have ended.
 _FIRST = {
-    "test_cutover", "test_night_by_hand", "test_rollback", "test_ledger", "test_held_back", "test_by_hand", "test_rights",
-    "test_acls",
+    "test_cutover", "test_cutover_waits", "test_night_by_hand", "test_rollback", "test_ledger", "test_held_back",
+    "test_by_hand", "test_rights", "test_acls",
 }  # fmt: skip
 
 
@@ -47,7 +52,20 @@ def walled_cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def realms() -> Iterator[World]:
+def realms() -> Iterator[kerberos.World]:
     """A source and a target, each in a realm of its own. Whoever kills or freezes a KDC brings it back."""
-    with two_realms() as world:
-        yield world
+    with kerberos.two_realms() as both:
+        yield both
+
+
+@pytest.fixture
+def world(walled_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path) -> Iterator[World]:
+    """A mirror of one topic that can be cut over."""
+    with closing(World(walled_cluster, target_cluster, topic_name, tmp_path)) as made:
+        yield made
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No tail copies, and no cutover refuses for that."""
+    monkeypatch.setattr(preview, "ENOUGH_S", SLOW_S)

@@ -2,47 +2,32 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import logging
-import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, closing, nullcontext, suppress
+from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.console.main import main as console
-from airflow_mirror.copy.writer import lease
-from airflow_mirror.cutover import preview, quiet
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.after import After, look_after
-from airflow_mirror.cutover.decision import CLOSED, LIFTED, OPENED, UP, FenceState, fence_state
+from airflow_mirror.cutover.decision import CLOSED, LIFTED, OPENED
 from airflow_mirror.cutover.evidence import prove
 from airflow_mirror.cutover.fence import AclFence, CallableFence, name_of
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.lifting import lift_leftover_fence
-from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.cutover.request import Additions, Limits
 from airflow_mirror.cutover.steps import STEPS
 from airflow_mirror.errors import (
     CutoverCancelled,
-    CutoverRunning,
-    CutoverTakenOver,
     DrainTimedOut,
-    FencedByAnother,
     FenceGone,
     FenceLeaks,
     FenceStands,
-    GroupActive,
-    GroupsStillMoving,
     JobNotRunning,
     LeaseLost,
     NoAuthorizer,
@@ -50,70 +35,26 @@ from airflow_mirror.errors import (
     PlanOutdated,
     SourceNotSilent,
     TargetMoved,
-    TransactionsOpen,
     VerificationFailed,
 )
-from airflow_mirror.kafka.admin import Acl, ClusterAdmin, GroupPosition
+from airflow_mirror.kafka.admin import Acl, ClusterAdmin
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.chain import links
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.owned import owned_topics
 from airflow_mirror.verify.remaining import verify_rest
 from sandbox import Cluster
-from tests import cutting_over
-from tests.builders import rule, shut_again
-from tests.integration.cutover_once import LEASE_TIMES, LIMITS, SLOW_S
+from tests.builders import rule
 from tests.integration.cutover_world import EngineTail, HeardFence, Member, Tail, World, Writer, wait_for, writer_lease
+from tests.integration.cutovers import (
+    caught_up,
+    cut_over,
+    decided,
+    on_disk,
+    opened_by,
+    report_ends,
+)
 
-
-@pytest.fixture(autouse=True)
-def _slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preview, "ENOUGH_S", SLOW_S)
-
-
-@pytest.fixture
-def world(walled_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path) -> Iterator[World]:
-    with closing(World(walled_cluster, target_cluster, topic_name, tmp_path)) as made:
-        yield made
-
-
-_TIMES = {f.name for f in dataclasses.fields(Limits)}
-
-
-def cut_over(world: World, **changes: Any) -> CutoverReport:
-    plan = changes.pop("plan", None) or world.plan()
-    arguments: dict[str, Any] = {
-        "fence": HeardFence(world.source),
-        "accept_ledger_writers": ["User:*"],
-        "kept": world.kept(changes.pop("run_dir", None)),
-        "verify": verify_rest(plan, world.source.config, world.target.config),
-        "limits": dataclasses.replace(LIMITS, **{k: changes.pop(k) for k in _TIMES & changes.keys()}),
-        **changes,
-    }
-    return cutting_over.cut_over(world.on, world.keep(plan), **arguments)
-
-
-def decided(world: World) -> FenceState:
-    """What is decided about the mirror's fence."""
-    found = fence_state(Ledger(world.target).values(), world.mirror.name)
-    assert found is not None
-    return found
-
-
-def opened_by(world: World) -> str | None:
-    """The plan that opened the topic, as the ledger says."""
-    owned = owned_topics(Ledger(world.target)).get(world.topic)
-    return None if owned is None else owned.opened_by
-
-
-def caught_up(world: World) -> None:
-    wait_for(lambda: world.target.offsets(world.tps) == world.source.offsets(world.tps))
-
-
-def on_disk(world: World) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((world.run_dir / "report.json").read_text())
-    return found
+pytestmark = pytest.mark.usefixtures("unhurried")
 
 
 def test_live_source_is_cut_over_and_stays_fenced(world: World) -> None:
@@ -176,10 +117,6 @@ def test_target_gains_nothing_from_a_source_that_is_open_again(world: World) -> 
     assert sum(world.source.offsets(world.tps).values()) > sum(report_ends(report).values())
     assert world.acls() == []
     assert report.fence is not None and report.fence.lifted is not None and not report.fence.kept
-
-
-def report_ends(report: CutoverReport) -> dict[TopicPartition, int]:
-    return {TopicPartition(row["topic"], row["partition"]): row["end"] for row in report.ends}
 
 
 @pytest.mark.faults
@@ -341,141 +278,6 @@ def test_target_that_goes_beyond_the_source_stops_the_drain(world: World) -> Non
     assert world.acls() == []
 
 
-def test_group_that_reads_on_is_awaited_then_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once its consumer has stopped, a second cutover moves its exact position."""
-    world.write(4000)
-    group = f"{world.topic}-slow"
-    with Tail(world):
-        caught_up(world)
-        with Member(world, group, crawl_s=0.1) as member, monkeypatch.context() as patched:
-            ask = world.source.groups_offsets
-
-            def ask_later(groups: Collection[str]) -> dict[str, dict[TopicPartition, GroupPosition]]:
-                # It moves between any two looks, however slow the machine is. Two commits, because the first may have
-                # been made, though not answered, at the look before.
-                goal = member.commits + 2
-                wait_for(lambda: member.commits >= goal)
-                return ask(groups)
-
-            patched.setattr(world.source, "groups_offsets", ask_later)
-            with pytest.raises(GroupsStillMoving, match=group):
-                cut_over(world, wait_groups_s=3)
-        wait_for(lambda: world.source.group_states([group]) == {group: "Empty"})
-        assert world.acls() == [] and world.positions(group) == {}
-        assert on_disk(world)["groups"] == []  # at no look was it taken to be at rest
-        # Its consumer is stopped: now it is at rest, and its exact position moves.
-        report = cut_over(world)
-    assert {g.group: g.settled for g in report.groups} == {group: "empty"}
-    assert world.positions(group) == world.positions(group, "source")
-    row = report.groups[0].positions[0]
-    assert row["lag"] == 2000 - row["source_offset"] > 0
-
-
-def test_live_group_without_position_in_trimmed_partition_settles(world: World) -> None:
-    """Asking for records below the log start would be an error, and take the cutover down with it."""
-    world.write(40)
-    with Tail(world):
-        caught_up(world)
-    for admin in (world.source, world.target):
-        admin.delete_records(dict.fromkeys(world.tps, 7), unfenced)
-    # It commits in partition 0 only, and once.
-    group = f"{world.topic}-half"
-    with Member(world, group, crawl_s=3600):
-        wait_for(lambda: world.positions(group, "source") == {0: 1})
-        report = cut_over(world, accept_still_groups=[group])
-    assert [g.settled for g in report.groups] == ["stood still"]
-    assert "expired" in report.groups[0].positions[0]["note"] and world.positions(group) == {0: 7}
-
-
-def test_group_active_on_the_target_is_refused_before_fencing(world: World) -> None:
-    world.write(6)
-    group = world.group("g", {0: 1})
-    with Tail(world):
-        caught_up(world)
-        consumer = Consumer(
-            {**world.target_cluster.admin_properties(), "group.id": group, "auto.offset.reset": "earliest"}
-        )
-        consumer.subscribe([world.topic])
-        wait_for(lambda: consumer.poll(0.2) is not None)
-        with pytest.raises(GroupActive, match=group):
-            cut_over(world)
-        consumer.close()
-    assert not (world.run_dir / "report.json").exists()
-    assert world.acls() == []
-
-
-def test_groups_get_their_positions_on_the_target_back(world: World) -> None:
-    world.write(20)
-    had = world.group("had", {0: 2}, "target")
-    world.group("had", {0: 5, 1: 7})
-    new = world.group("new", {1: 9})
-    elsewhere = TopicPartition("elsewhere", 0)
-    with Tail(world):
-        caught_up(world)
-
-        def refuse(_: object) -> dict[str, Any]:
-            """Fail at the last moment: what else was to be decided with the opening."""
-            assert world.positions(had) == {0: 5, 1: 7} and world.positions(new) == {1: 9}
-            raise RuntimeError("its direction is another one")
-
-        with pytest.raises(RuntimeError, match="direction"):
-            cut_over(world, additions=Additions(decide_with=refuse))
-    assert opened_by(world) is None
-    assert world.positions(had) == {0: 2} and world.positions(new) == {}
-    assert elsewhere not in world.target.group_offsets(had)
-    assert world.acls() == []
-    undone = [(u["step"], u["ok"]) for u in on_disk(world)["undone"]]
-    assert undone == [(name, True) for name in ("fence", "commit_groups", "stop_writers", "decision")]
-
-
-def transactional(world: World) -> Producer:
-    settings = {"transactional.id": world.topic, "transaction.timeout.ms": "600000"}
-    producer = Producer({**world.source_cluster.properties("alice"), **settings})
-    producer.init_transactions(120)
-    return producer
-
-
-def test_transaction_open_at_the_fence_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The marker that ends it behind the fence is no leak."""
-    producer = transactional(world)
-    producer.begin_transaction()
-    for p in (0, 1):
-        producer.produce(world.topic, b"inside", partition=p)
-    assert producer.flush(120) == 0
-    moves, looks = quiet.moves, list[float]()
-    committed = False
-
-    def commit_in_time(before: Any, after: Any) -> Any:
-        """End it while the proof looks on, at the first look after four times ``quiet_s``."""
-        nonlocal committed
-        looks.append(time.monotonic())
-        if not committed and looks[-1] - looks[0] > 2:
-            producer.commit_transaction(120)
-            committed = True
-            wait_for(lambda: world.target.offsets(world.tps) == dict.fromkeys(world.tps, 1))
-        return moves(before, after)
-
-    monkeypatch.setattr(quiet, "moves", commit_in_time)
-    # The record tail can't copy a marker, so the drain is as far as this goes: behind by exactly the marker.
-    with pytest.raises(DrainTimedOut) as caught, Tail(world):
-        cut_over(world, drain_timeout_s=2)
-    assert caught.value.behind == {f"{world.topic}-0": 1, f"{world.topic}-1": 1}
-    proof = next(s for s in on_disk(world)["steps"] if s["name"] == "prove_fence")
-    assert committed and proof["evidence"]["markers_after_fence"] == 2
-    assert world.acls() == []
-
-
-def test_transaction_that_never_ends_is_named(world: World) -> None:
-    producer = transactional(world)
-    producer.begin_transaction()
-    producer.produce(world.topic, b"inside", partition=0)
-    assert producer.flush(120) == 0
-    with pytest.raises(TransactionsOpen, match=f"{world.topic}-0: stable to 0 of 1"):
-        cut_over(world, transactions_timeout_s=1.0)
-    producer.abort_transaction(120)
-    assert world.acls() == []
-
-
 def test_fence_removed_by_somebody_else_is_noticed(world: World) -> None:
     world.write(4)
 
@@ -521,28 +323,6 @@ def test_stop_and_leak_are_noticed_during_a_long_comparison(world: World) -> Non
     assert world.acls() == []
 
 
-def test_asked_to_stop_it_backs_out(world: World) -> None:
-    world.write(10)
-    stop, over = threading.Event(), threading.Event()
-
-    def stop_the_drain() -> None:
-        while not over.wait(0.05):
-            if (world.run_dir / "report.json").exists() and on_disk(world)["steps"][-1]["name"] == "drain":
-                stop.set()
-                return
-
-    thread = threading.Thread(target=stop_the_drain)
-    thread.start()
-    try:
-        with writer_lease(world), pytest.raises(CutoverCancelled, match="drain"):
-            cut_over(world, stop=stop, drain_timeout_s=300)  # nobody copies: it would drain for long
-    finally:
-        over.set()
-        thread.join()
-    assert world.acls() == []
-    assert on_disk(world)["outcome"] == reports.BACKED_OUT
-
-
 def test_finished_cutover_run_again_changes_nothing_and_verifies(world: World) -> None:
     group = world.group("g", {0: 2})
     world.write(10)
@@ -569,175 +349,6 @@ def test_finished_cutover_run_again_changes_nothing_and_verifies(world: World) -
     assert world.acls() == acls and decided(world).phase == OPENED
     assert lift(run=world.run_dir.name, include_retained=True) != []
     assert world.acls() == [] and decided(world).phase == CLOSED
-
-
-def retried(attempt: Callable[[], CutoverReport]) -> CutoverReport:
-    """Cut over, and try again as Airflow does: the guard of the killed process may be at work at the same time."""
-    for _ in range(2):
-        with suppress(CutoverTakenOver):
-            return attempt()
-    return attempt()
-
-
-@pytest.mark.faults
-def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """kill -9 after every single write of the report, and behind the opening, with producers that go on writing.
-
-    What comes next is on another worker, whose disk is empty. Every second time a teardown comes before the second run.
-    Whatever happened, the target ends where the cutover says, and is in production, for all who read the ledger.
-    """
-    for name, seconds in LEASE_TIMES.items():
-        monkeypatch.setattr(lease, name, seconds)  # as in the processes
-    world.keep(world.plan())
-    world.write(30)
-    moved = world.group("g", {0: 3, 1: 4})
-    fenced_when_killed, killed, forward = 0, 0, 0
-    with Writer(world.source_cluster.properties("alice"), world.topic) as writer:
-        for kill_after in [*range(1, 40), -1]:
-            run_dir = world.directory / f"run-{kill_after}"
-            shut_again(Ledger(world.target), world.topic)
-            world.target.commit_group_offsets(
-                moved, {TopicPartition(world.topic, 0): GroupPosition(1, "before")}, unfenced
-            )
-            with EngineTail(world):
-                wait_for(lambda: world.behind() < 100)
-                process = world.process(run_dir, kill_after)
-                status = process.wait(300)
-                if status == 0:
-                    continue  # it has no more than that many writes
-                assert status == -signal.SIGKILL
-                killed += 1
-                left = json.loads((run_dir / "report.json").read_text())
-                fenced_when_killed += bool(world.acls())
-                there = fence_state(Ledger(world.target).values(), world.mirror.name)
-                here = there is not None and there.run == run_dir.name  # it was decided that its fence goes up
-                assert here == bool(left["id"])
-                opening = left["outcome"] == reports.RUNNING and here and there.phase == OPENED  # type: ignore[union-attr]
-                assert bool(opened_by(world)) == (opening or left["outcome"] == reports.DONE)
-                forward += opening
-                other = world.directory / "another worker" / run_dir.name
-                if kill_after % 2 and not opening:
-                    with suppress(CutoverTakenOver):  # its guard was as quick, and goes on with it
-                        lift_leftover_fence(world.on, world.mirror.name, run=run_dir.name)
-                    wait_for(lambda: world.acls() == [])
-                    assert bool(opened_by(world)) == (left["outcome"] == reports.DONE)
-            over = left["outcome"] == reports.DONE or opening
-            with nullcontext() if over else EngineTail(world):  # a tail has to be started again after a way back
-                report = retried(
-                    lambda o=other: cut_over(
-                        world, run_dir=o, keep_fence=False, plan=Plan.load(world.directory / "plan.json"),
-                    )
-                )  # fmt: skip
-                assert report.outcome == reports.DONE and opened_by(world) == report.plan_hash
-                assert world.acls() == [], f"fence left after a kill behind write {kill_after}"
-                assert world.positions(moved) == {0: 3, 1: 4}
-                if over or not here:  # of an attempt whose fence never went up nobody else has to know
-                    assert report.attempt == 1 and report.earlier == report.undone == []
-                else:
-                    assert report.attempt > 1 and {one["state"] for one in report.earlier} == {"CAUGHT_UP"}
-                    assert all(u["ok"] for one in report.earlier for u in one["undone"])
-                writer.wait_acknowledged(3)
-                assert world.target.offsets(world.tps) == report_ends(report)
-    assert killed >= 18 and fenced_when_killed >= 14 and forward >= 1  # the opening is one decision
-
-
-@pytest.mark.faults
-def test_cutover_of_another_run_lifts_what_a_lost_host_has_left(world: World) -> None:
-    """Both guards are gone, and the next process has heard of nothing: it finds the fence on the target, and goes on."""
-    world.write(10)
-    with writer_lease(world):
-        world.lose(world.process(world.directory / "lost"))
-    with Tail(world):
-        caught_up(world)
-        report = cut_over(world, run_dir=world.directory / "another run")
-    assert report.outcome == reports.DONE and (report.attempt, report.earlier) == (1, [])
-    left = world.kept(world.directory / "lost").load()
-    assert left is not None and left.fence is not None and left.fence.lifted is not None
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("swapped", [False, True], ids=["for everybody", "swapped for the way back"])
-def test_topic_that_another_mirror_has_fenced_is_refused_and_not_adopted(world: World, swapped: bool) -> None:
-    """Whose fence it is says an ACL on a group that nobody uses."""
-    world.write(4)
-    fence, name = HeardFence(world.source), name_of("another", "night", "3")
-    if swapped:
-        fence.raise_(Intent(topics=()), name, unfenced)
-        by_name = Acl(
-            resource_type="TOPIC", name=world.topic, pattern_type="LITERAL", principal="User:alice", host="*",
-            operation="WRITE", permission="DENY",
-        )  # fmt: skip
-        world.source.create_acls([by_name], unfenced)
-    else:
-        fence.raise_(fence.intent([world.topic]), name, unfenced)
-    before = world.acls()
-    try:
-        with Tail(world), pytest.raises(FencedByAnother, match=rf"{world.topic}.*another:night:3"):
-            caught_up(world)
-            cut_over(world)
-        assert world.acls() == before and not (world.run_dir / "report.json").exists()
-    finally:
-        fence.forget(name, unfenced)
-
-
-def test_console_lifts_the_fence_of_a_killed_cutover_and_keeps_a_finished_ones(
-    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name, seconds in LEASE_TIMES.items():
-        monkeypatch.setattr(lease, name, seconds)
-    command = ["lift-fence", "--mirror", world.mirror.name, "--home", str(world.directory / "another host")]
-    for role, admin in (("source", world.source), ("target", world.target)):
-        file = world.directory / f"{role}.properties"
-        file.write_text("".join(f"{key}={value}\n" for key, value in admin.config.properties.items()))
-        command += [f"--{role}", str(file)]
-    runs = world.directory / world.mirror.name / "runs"
-    world.write(10)
-    with Tail(world):
-        caught_up(world)
-        world.lose(world.process(runs / "killed"))  # with its guard, which would be as quick as we are
-        assert (decided(world).run, decided(world).phase) == ("killed", UP)
-        assert console(command) == 0
-        assert f"run killed: lifted: DENY WRITE on topic {world.topic}" in capsys.readouterr().out and world.acls() == []
-    with Tail(world):
-        cut_over(world, run_dir=runs / "finished")
-    assert console(command) == 0
-    assert "--include-retained lifts it" in capsys.readouterr().out and "DENY WRITE User:*" in world.acls()
-    assert console([*command, "--include-retained"]) == 0 and world.acls() == []
-
-
-def test_sigterm_lifts_the_fence(world: World) -> None:
-    world.write(10)
-    with writer_lease(world):  # nobody copies: it drains until it is told to stop
-        process = world.process()
-        wait_for(lambda: "DENY WRITE User:*" in world.acls() or process.poll() is not None, 300)
-        assert process.poll() is None
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(300) == 1
-    assert world.acls() == []
-    report = on_disk(world)
-    assert report["outcome"] == reports.BACKED_OUT and report["error"].startswith("CutoverCancelled")
-
-
-def test_second_process_is_refused_while_the_first_is_at_work(world: World) -> None:
-    world.write(10)
-    with writer_lease(world):
-        process = world.process()
-        try:
-            wait_for(lambda: "DENY WRITE User:*" in world.acls(), 300)
-            with pytest.raises(CutoverRunning):
-                cut_over(world)
-            with pytest.raises(CutoverRunning):
-                lift_leftover_fence(world.on, world.mirror.name, runs=world.directory)
-            other = world.directory / "another worker" / world.run_dir.name  # no lock tells there
-            with pytest.raises(CutoverRunning, match="it gives signs of life"):
-                cut_over(world, run_dir=other)
-            with pytest.raises(CutoverRunning, match="it gives signs of life"):
-                lift_leftover_fence(world.on, world.mirror.name, runs=other.parent)
-            assert "DENY WRITE User:*" in world.acls()
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(300)
-    assert world.acls() == []
 
 
 def test_secrets_are_nowhere_in_the_run_directory(world: World, caplog: pytest.LogCaptureFixture) -> None:

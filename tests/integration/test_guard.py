@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -22,18 +19,15 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.owned import owned_topics
-from sandbox import Cluster
 from tests.integration.cutover_world import HeardFence, World, Writer, wait_for, writer_lease
 
 DENIED = "DENY WRITE User:*"
 PAGE = "tests.integration.cutover_once.page"
 
 
-@pytest.fixture
-def world(walled_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path) -> Iterator[World]:
-    with closing(World(walled_cluster, target_cluster, topic_name, tmp_path)) as made:
-        Ledger(made.target).create()
-        yield made
+@pytest.fixture(autouse=True)
+def _with_ledger(world: World) -> None:
+    Ledger(world.target).create()
 
 
 def decided(world: World) -> FenceState:

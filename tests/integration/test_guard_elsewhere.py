@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,6 @@ from airflow_mirror.cutover.decision import LIFTED, UP, FenceState, fence_state
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.owned import owned_topics
 from airflow_mirror.plan.store import write as write_plan
-from sandbox import Cluster
 from tests.integration.cutover_world import World, Writer, wait_for, writer_lease
 from tests.integration.hosts import ROOT, Host
 
@@ -78,11 +77,9 @@ def two_hosts(world: World, directory: Path) -> Iterator[Two]:
         yield Two(world, a, b, directory)
 
 
-@pytest.fixture
-def world(walled_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path) -> Iterator[World]:
-    with closing(World(walled_cluster, target_cluster, topic_name, tmp_path)) as made:
-        Ledger(made.target).create()
-        yield made
+@pytest.fixture(autouse=True)
+def _with_ledger(world: World) -> None:
+    Ledger(world.target).create()
 
 
 def test_fence_of_a_lost_host_is_lifted_from_another_within_half_a_minute(world: World, tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,19 +23,12 @@ from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.ledger_store import keep
 from airflow_mirror.plan.ownership import claim
-from sandbox import Cluster
 from tests.builders import rule
 from tests.integration.cutover_world import Tail, World, wait_for, writer_lease
 from tests.integration.shell import ROOT, Shell, commands_of, sections_with_commands
 
 pytestmark = pytest.mark.tools
 PAGE = (ROOT / "docs" / "the-night.md").read_text(encoding="utf-8")
-
-
-@pytest.fixture
-def world(walled_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path) -> Iterator[World]:
-    with closing(World(walled_cluster, target_cluster, topic_name, tmp_path)) as made:
-        yield made
 
 
 @pytest.fixture
