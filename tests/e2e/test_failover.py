@@ -39,30 +39,31 @@ TOPIC, NAME, GROUP = "failover.orders", "somebody-elses", "failover.billing"
 TP = TopicPartition(TOPIC, 0)
 
 
-def fill(cluster: Cluster, count: int) -> None:
+def fill(cluster: Cluster, count: int, topic: str = TOPIC) -> None:
     producer = Producer({**cluster.admin_properties(), "acks": "all"})
     for number in range(count):
-        producer.produce(TOPIC, b"%d" % number, partition=0)
+        producer.produce(topic, b"%d" % number, partition=0)
     assert producer.flush(120) == 0
 
 
-def mirrored(source: Cluster, target: Cluster) -> Plan:
+def mirrored(source: Cluster, target: Cluster, name: str = NAME, topic: str = TOPIC) -> Plan:
     """Leave on the target what a mirror leaves whose host and whose source are gone: two of ten records are missing."""
+    tp = TopicPartition(topic, 0)
     with ExitStack() as close:
         here, there = (
             close.enter_context(ClusterAdmin(ClientConfig(cluster.admin_properties(), role), timeout_s=120))
             for cluster, role in ((source, "source"), (target, "target"))
         )
-        mirror = Mirror(name=NAME, source="unknown_here", target="nor_this", topics=[TOPIC], groups=[GROUP])
+        mirror = Mirror(name=name, source="unknown_here", target="nor_this", topics=[topic], groups=[GROUP])
         plan = build(mirror, here, there, probe_target=False)
         create_target_topics(plan, there, unfenced)
         ledger = begin(plan, there)
         claim(ledger, plan, there)
-        ledger_store.keep(plan, state_of(there, PLAN.below(NAME)), ledger)
-        fill(target, 8)
-        seen = SourceEnds(at_ms=0).after({TP: (10, 10)}, [TP], int(time.time() * 1000) - 90_000)
-        state_of(there, notes.prefix(NAME)).write(seen.dump(NAME))
-        there.commit_group_offsets(GROUP, {TP: GroupPosition(10)}, unfenced)
+        ledger_store.keep(plan, state_of(there, PLAN.below(name)), ledger)
+        fill(target, 8, topic)
+        seen = SourceEnds(at_ms=0).after({tp: (10, 10)}, [tp], int(time.time() * 1000) - 90_000)
+        state_of(there, notes.prefix(name)).write(seen.dump(name))
+        there.commit_group_offsets(GROUP, {tp: GroupPosition(10)}, unfenced)
     return plan
 
 

@@ -16,12 +16,12 @@ from airflow_mirror.ledger.state import state_of
 from sandbox import Cluster
 from sandbox.airflow import AirflowStandalone
 from tests.e2e.conftest import PATIENCE
-from tests.e2e.test_failover import NAME, TOPIC, fill, mirrored
+from tests.e2e.test_failover import fill, mirrored
 from tests.e2e.test_migration import explain, wait_for
 
 pytestmark = pytest.mark.drills
 
-DAG = "watched_failover"
+DAG, NAME, TOPIC = "watched_failover", "watched", "watched.orders"  # the clusters are the failover's, too
 CODE = f"""
 from airflow_mirror.example_dags.kafka_failover import failover
 
@@ -55,8 +55,8 @@ def test_a_lost_source_starts_one_run_that_asks_a_person_whichever_triggerer_loo
     source, target = world
     with ClusterAdmin(ClientConfig(source.admin_properties(), "source"), timeout_s=120) as here:
         here.create_topics([NewTopicSpec(TOPIC, 1, 1, {})])
-    fill(source, 10)
-    plan = mirrored(source, target)
+    fill(source, 10, TOPIC)
+    plan = mirrored(source, target, NAME, TOPIC)
     with ClusterAdmin(ClientConfig(target.admin_properties(), "target"), timeout_s=120) as there:
         # Of a host that has gone with the source: nobody ever hears it.
         tail = ActiveTail(
