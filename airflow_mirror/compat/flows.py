@@ -74,7 +74,9 @@ def become(keys: Mapping[str, Given], source: str, target: str, providers: Provi
     flow.fields["isolation"] = consumer.fields.get("isolation", DEFAULTS["consumer.isolation.level"])
     flow.fields["start"] = consumer.fields.get("start", DEFAULTS["consumer.auto.offset.reset"])
     if flow.fields.get("policy") == "prefix":
-        flow.fields["exclude_topics"] = [*flow.fields["exclude_topics"], _returning(target, flow.fields["separator"])]
+        # One that can't be read is a problem by now, and no field: nothing is begun by such a flow.
+        excluded, separator = flow.fields.get("exclude_topics", []), flow.fields.get("separator", ".")
+        flow.fields["exclude_topics"] = [*excluded, _returning(target, separator)]
     separator = flow.fields["separator"]
     if "heartbeats" in flow.fields["traces"] and "emit.heartbeats.enabled" in keys and separator in source:
         flow.problems.append(

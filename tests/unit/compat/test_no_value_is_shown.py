@@ -114,6 +114,8 @@ def test_a_connector_is_refused_by_its_key_alone(tmp_path: Path, key: str, value
 @settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(_KEYS, st.sampled_from("=: "), _VALUES), max_size=5))
 @example([("A.sasl.kerberos.service.name", "=", SECRET), ("A.consumer.sasl.kerberos.service.name", "=", "b")])
+@example([("topics.exclude", "=", "\\")])
+@example([("replication.policy.separator", "=", "\\")])
 def test_no_error_of_any_file_quotes_a_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[tuple[str, str, str]]
 ) -> None:
