@@ -73,11 +73,10 @@ def become(keys: Mapping[str, Given], source: str, target: str, providers: Provi
     flow.fields["target_alias"] = target  # in traces
     flow.fields["isolation"] = consumer.fields.get("isolation", DEFAULTS["consumer.isolation.level"])
     flow.fields["start"] = consumer.fields.get("start", DEFAULTS["consumer.auto.offset.reset"])
-    if flow.fields.get("policy") == "prefix":
-        # One that can't be read is a problem by now, and no field: nothing is begun by such a flow.
-        excluded, separator = flow.fields.get("exclude_topics", []), flow.fields.get("separator", ".")
-        flow.fields["exclude_topics"] = [*excluded, _returning(target, separator)]
     separator = flow.fields["separator"]
+    if flow.fields.get("policy") == "prefix":
+        # Patterns that can't be read are a problem by now, and no field: nothing is begun by such a flow.
+        flow.fields["exclude_topics"] = [*flow.fields.get("exclude_topics", ()), _returning(target, separator)]
     if "heartbeats" in flow.fields["traces"] and "emit.heartbeats.enabled" in keys and separator in source:
         flow.problems.append(
             f"emit.heartbeats.enabled: Java clients take what stands before {separator!r} in {source!r} for the cluster. "
