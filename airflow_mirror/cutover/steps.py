@@ -345,18 +345,18 @@ def _do(run: Attempt, step: Step, is_last: bool) -> None:
         record.seconds = run.now() - started
     run.report.state = step.to
     if is_last:
-        _save_done(run)
+        _save_done(run, step)
     run.log.info("%s: done in %.1f s", step.name, record.seconds)
 
 
-def _save_done(run: Attempt) -> None:
+def _save_done(run: Attempt, last: Step) -> None:
     run.report.outcome = reports.DONE
     try:
         run.save()
     except BaseException:
         # The target is open by then, and its report is not written. So backing out asks what is decided, finds `opened`,
         # and undoes nothing; the next process completes the report.
-        run.report.outcome = reports.RUNNING
+        run.report.state, run.report.outcome = last.leads_from, reports.RUNNING
         raise
 
 
