@@ -1,8 +1,9 @@
 """Run one cutover in a process of its own, which kills itself (SIGKILL) after the n-th write of its report.
 
 Each write of the report stands between two effects, so that n walks through every place where a cutover can be cut off.
-Arguments: run directory, plan file, n (0: never; -1: right behind the decision that the target is open). SOURCE and
-TARGET hold the clusters' settings, MAX_FENCE_S how long the fence may be up.
+Arguments: run directory, plan file, n (0: never; -1: right behind the decision that the target is open; -2: right behind
+the commit of the groups, which no write follows at once). SOURCE and TARGET hold the clusters' settings, MAX_FENCE_S how
+long the fence may be up.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.request import Limits
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.sync import groups
 from airflow_mirror.verify.remaining import verify_rest
 from tests.cutting_over import cut_over
 from tests.integration.cutover_world import HeardFence, kept_in
@@ -62,15 +65,17 @@ def main(run_dir: Path, plan_path: Path, kill_after: int) -> None:
 
     CutoverReport.save = save_and_die  # type: ignore[method-assign]
 
-    open_behind = decision.open_behind
-
-    def open_and_die(*given: Any, **named: Any) -> decision.FenceState:
-        opened = open_behind(*given, **named)
-        if kill_after == -1:
+    def dies_behind(does: Callable[..., Any]) -> Callable[..., Any]:
+        def do_and_die(*given: Any, **named: Any) -> None:
+            does(*given, **named)
             os.kill(os.getpid(), signal.SIGKILL)
-        return opened
 
-    decision.open_behind = open_and_die
+        return do_and_die
+
+    if kill_after == -1:
+        decision.open_behind = dies_behind(decision.open_behind)
+    elif kill_after == -2:
+        groups.set_positions = dies_behind(groups.set_positions)
 
     plan = Plan.load(plan_path)
     source, target = load("env:SOURCE", "source"), load("env:TARGET", "target")
