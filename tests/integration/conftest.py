@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from airflow_mirror.cutover import preview
+from airflow_mirror.ledger.decisions import Ledger
 from sandbox import Cluster
 from tests.integration import realms as kerberos
 from tests.integration.cutover_once import SLOW_S
@@ -63,6 +64,12 @@ def world(walled_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp
     """A mirror of one topic that can be cut over."""
     with closing(World(walled_cluster, target_cluster, topic_name, tmp_path)) as made:
         yield made
+
+
+@pytest.fixture
+def ledger(world: World) -> None:
+    """The target has its ledger before anybody decides anything."""
+    Ledger(world.target).create()
 
 
 @pytest.fixture

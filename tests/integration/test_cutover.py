@@ -45,14 +45,7 @@ from airflow_mirror.verify.remaining import verify_rest
 from sandbox import Cluster
 from tests.builders import rule
 from tests.integration.cutover_world import EngineTail, HeardFence, Member, Tail, World, Writer, wait_for, writer_lease
-from tests.integration.cutovers import (
-    caught_up,
-    cut_over,
-    decided,
-    on_disk,
-    opened_by,
-    report_ends,
-)
+from tests.integration.cutovers import caught_up, cut_over, decided, on_disk, opened_by, report_ends
 
 pytestmark = pytest.mark.usefixtures("unhurried")
 

@@ -12,21 +12,11 @@ from confluent_kafka import Consumer, Producer
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover import quiet
 from airflow_mirror.cutover.request import Additions
-from airflow_mirror.errors import (
-    DrainTimedOut,
-    GroupActive,
-    GroupsStillMoving,
-    TransactionsOpen,
-)
+from airflow_mirror.errors import DrainTimedOut, GroupActive, GroupsStillMoving, TransactionsOpen
 from airflow_mirror.kafka.admin import GroupPosition
 from airflow_mirror.kafka.permit import unfenced
 from tests.integration.cutover_world import Member, Tail, World, wait_for
-from tests.integration.cutovers import (
-    caught_up,
-    cut_over,
-    on_disk,
-    opened_by,
-)
+from tests.integration.cutovers import caught_up, cut_over, on_disk, opened_by
 
 pytestmark = pytest.mark.usefixtures("unhurried")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,15 +33,9 @@ from tests.builders import plan_of, topic_plan
 from tests.followed import sides
 from tests.integration.copying import config, create, properties_of, write
 from tests.integration.test_spark_jobs import end_job, stop, submit
+from tests.waiting import wait_until
 
 PARTITIONS = 3
-
-
-def wait_for(condition: Callable[[], object], what: str, within_s: float = 240.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {within_s:.0f} s: {what}"
-        time.sleep(0.1)
 
 
 class Killed(BaseException):
@@ -214,7 +208,7 @@ def test_group_with_members_on_the_target_is_not_touched(world: World, protocol:
     consumer = Consumer(settings)
     try:
         consumer.subscribe([world.topic])
-        wait_for(lambda: (m := consumer.poll(0.2)) is not None and m.error() is None, "the member reads")
+        wait_until(lambda: (m := consumer.poll(0.2)) is not None and m.error() is None, "the member reads")
         world.put(world.source, "g", 30)
         report = world.follow()
         assert (report.active, report.failed, world.at(group)) == ([group], [], [20, 40, 0])
@@ -229,7 +223,7 @@ def test_group_with_members_on_the_target_is_not_touched(world: World, protocol:
         world.follow()
         return world.at(group) == [30, 40, 0]
 
-    wait_for(follows, "it follows when the member has left")
+    wait_until(follows, "it follows when the member has left")
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -309,17 +303,17 @@ def test_groups_and_settings_follow_while_a_tail_runs_and_no_longer_after_it(
         try:
             for offset in (100, 500, 250):
                 source.commit_group_offsets(group, {tp: GroupPosition(offset)}, unfenced)
-                wait_for(lambda offset=offset: there() == offset, f"the group is at {offset} on the target")
+                wait_until(lambda offset=offset: there() == offset, f"the group is at {offset} on the target")
             target.commit_group_offsets(group, {tp: GroupPosition(3)}, unfenced)
-            wait_for(lambda: shown()["left_alone"]["count"] == 1, "its status says that somebody else has set it")
+            wait_until(lambda: shown()["left_alone"]["count"] == 1, "its status says that somebody else has set it")
             (line,) = shown()["left_alone"]["first"]  # until the next pass what was there before counts as well
             assert line.startswith(f"{group} at {tp}: the target has 3, the mirror wrote ") and line.endswith("250")
             target.commit_group_offsets(group, {tp: GroupPosition(250)}, unfenced)
-            wait_for(lambda: shown()["groups"] == 1 and not shown()["error"], "it is followed again")
+            wait_until(lambda: shown()["groups"] == 1 and not shown()["error"], "it is followed again")
             source.alter_topic_configs(topic_name, unfenced, {"retention.ms": "7200000", "segment.ms": "120000"})
-            wait_for(lambda: segment_ms() == "120000", "a setting of the source is the target's")
+            wait_until(lambda: segment_ms() == "120000", "a setting of the source is the target's")
             waits = {"count": 1, "first": [f"{topic_name}: retention.ms: -1 -> 7200000"]}
-            wait_for(lambda: shown("configs")["latest"]["count"] == 1, "its status says what was set")
+            wait_until(lambda: shown("configs")["latest"]["count"] == 1, "its status says what was set")
             assert shown("configs")["waiting"] == waits and not shown("configs")["error"], shown("configs")
             stop(tail, log)
         finally:

@@ -10,7 +10,7 @@ import pytest
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.alarm import Alarm
-from airflow_mirror.cutover.decision import LIFTED, UP, FenceState, fence_state
+from airflow_mirror.cutover.decision import LIFTED, UP
 from airflow_mirror.cutover.fence import name_of
 from airflow_mirror.cutover.guard import Guard
 from airflow_mirror.cutover.lifting import lift_leftover_fence
@@ -18,27 +18,14 @@ from airflow_mirror.jobs.runner.guarding import guarded
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.plan.owned import owned_topics
 from tests.integration.cutover_world import HeardFence, World, Writer, wait_for, writer_lease
+from tests.integration.cutovers import decided, opened_by
 
 DENIED = "DENY WRITE User:*"
 PAGE = "tests.integration.cutover_once.page"
 
 
-@pytest.fixture(autouse=True)
-def _with_ledger(world: World) -> None:
-    Ledger(world.target).create()
-
-
-def decided(world: World) -> FenceState:
-    found = fence_state(Ledger(world.target).values(), world.mirror.name)
-    assert found is not None
-    return found
-
-
-def is_open(world: World) -> bool:
-    owned = owned_topics(Ledger(world.target)).get(world.topic)
-    return owned is not None and owned.opened_by is not None
+pytestmark = pytest.mark.usefixtures("ledger")
 
 
 def test_killed_owners_fence_is_lifted_by_its_guard(world: World) -> None:
@@ -52,7 +39,7 @@ def test_killed_owners_fence_is_lifted_by_its_guard(world: World) -> None:
         wait_for(lambda: world.acls() == [], 120)
         wait_for(lambda: decided(world).phase == LIFTED, 60)
         writer.wait_acknowledged(3)
-    assert not is_open(world)
+    assert opened_by(world) is None
     log = (world.run_dir / "guard.log").read_text()
     assert "ended, or is frozen" in log and "is lifted: DENY WRITE" in log and "admin-secret" not in log
     called = world.called.read_text().splitlines()
@@ -73,7 +60,7 @@ def test_tails_guard_lifts_it_when_the_owners_is_gone_too(world: World, monkeypa
             world.lose(world.process())
         # The tail's driver has ended by now: it could not, while the fence stood.
         assert world.acls() == [] and decided(world).phase == LIFTED
-    assert not is_open(world) and "is lifted" in world.called.read_text()
+    assert opened_by(world) is None and "is lifted" in world.called.read_text()
 
 
 @pytest.mark.faults
@@ -91,7 +78,7 @@ def test_frozen_owner_finds_its_fence_lifted_and_opens_nothing(world: World) -> 
             process.send_signal(signal.SIGCONT)
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 1
-    assert world.acls() == [] and not is_open(world) and decided(world).phase == LIFTED
+    assert world.acls() == [] and opened_by(world) is None and decided(world).phase == LIFTED
     assert json.loads((world.run_dir / "report.json").read_text())["outcome"] == reports.BACKED_OUT
 
 
@@ -132,7 +119,7 @@ def test_guard_that_alone_has_lost_the_target_lifts_what_nobody_was_about_to_ope
         assert (DENIED in world.acls()) is announced
         guard._life = life
         wait_for(lambda: guard.look() or decided(world).phase == LIFTED, 120)
-        assert world.acls() == [] and not is_open(world)
+        assert world.acls() == [] and opened_by(world) is None
         guard.alarm.wait(60)
 
 
@@ -152,4 +139,4 @@ def test_teardown_of_a_frozen_owner_lifts_its_fence(world: World) -> None:
             process.send_signal(signal.SIGKILL)
             process.wait(60)
     wait_for(lambda: decided(world).phase == LIFTED, 60)
-    assert not is_open(world)
+    assert opened_by(world) is None

@@ -12,14 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from airflow_mirror.cutover.decision import LIFTED, UP, FenceState, fence_state
-from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.plan.owned import owned_topics
+from airflow_mirror.cutover.decision import LIFTED, UP
 from airflow_mirror.plan.store import write as write_plan
 from tests.integration.cutover_world import World, Writer, wait_for, writer_lease
+from tests.integration.cutovers import decided, opened_by
 from tests.integration.hosts import ROOT, Host
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("ledger")]
 
 DENIED = "DENY WRITE User:*"
 PROMISED_S = 30.0  # "within half a minute producers write again"
@@ -44,17 +43,7 @@ class Two:
         command = self._command("cutover_once.py", str(self.a.scratch / "run"), str(self.plan), "0")
         self.owner = self.a.run(command, self._env("a") | {"MAX_FENCE_S": "900"}, self._logs / "cutover.log")
         wait_for(lambda: DENIED in self.world.acls() or self.owner.poll() is not None, 300)
-        assert self.owner.poll() is None and self.decided().phase == UP
-
-    def decided(self) -> FenceState:
-        found = fence_state(Ledger(self.world.target).values(), self.world.mirror.name)
-        assert found is not None
-        return found
-
-    @property
-    def is_open(self) -> bool:
-        owned = owned_topics(Ledger(self.world.target)).get(self.world.topic)
-        return owned is not None and owned.opened_by is not None
+        assert self.owner.poll() is None and decided(self.world).phase == UP
 
     def called(self, host: str) -> str:
         """What was said to a person on a host."""
@@ -77,11 +66,6 @@ def two_hosts(world: World, directory: Path) -> Iterator[Two]:
         yield Two(world, a, b, directory)
 
 
-@pytest.fixture(autouse=True)
-def _with_ledger(world: World) -> None:
-    Ledger(world.target).create()
-
-
 def test_fence_of_a_lost_host_is_lifted_from_another_within_half_a_minute(world: World, tmp_path: Path) -> None:
     """The host is lost with the owner and its guard; a producer writes all the time."""
     with (
@@ -95,9 +79,9 @@ def test_fence_of_a_lost_host_is_lifted_from_another_within_half_a_minute(world:
         lost, written = time.monotonic(), writer.acknowledged
         wait_for(lambda: writer.acknowledged > written)
         writes_again_s = time.monotonic() - lost
-        wait_for(lambda: two.decided().phase == LIFTED, 60)
+        wait_for(lambda: decided(world).phase == LIFTED, 60)
         print(f"a producer writes {writes_again_s:.1f} s after the host was lost")
-        assert world.acls() == [] and not two.is_open
+        assert world.acls() == [] and opened_by(world) is None
         assert "is lifted: DENY WRITE" in two.called("b") and two.called("a") == ""
     assert writes_again_s < PROMISED_S
 
@@ -109,11 +93,11 @@ def test_host_that_thaws_finds_its_fence_lifted_from_another_and_opens_nothing(w
         two.cut_over()
         two.a.signal(signal.SIGSTOP)
         frozen = time.monotonic()
-        wait_for(lambda: two.decided().phase == LIFTED)
+        wait_for(lambda: decided(world).phase == LIFTED)
         print(f"lifted {time.monotonic() - frozen:.1f} s after the host froze")
         assert world.acls() == []
-        lifted = two.decided()
+        lifted = decided(world)
         two.a.signal(signal.SIGCONT)
         wait_for(lambda: two.owner.poll() is not None)
         assert two.owner.returncode == 1
-        assert world.acls() == [] and not two.is_open and two.decided() == lifted
+        assert world.acls() == [] and opened_by(world) is None and decided(world) == lifted

@@ -17,7 +17,6 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.console.main import main
-from airflow_mirror.cutover import preview
 from airflow_mirror.cutover.failover.check import mirror_of
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.platform import PATIENCE_S, Platform, Side
@@ -39,7 +38,7 @@ from airflow_mirror.verify.remaining import verify_rest
 from sandbox import Cluster
 from tests.cutting_over import cut_over as cut
 from tests.integration.copying import assert_equal, config, create, ends, properties_of, wait_until, write
-from tests.integration.cutover_once import LIMITS, SLOW_S
+from tests.integration.cutover_once import LIMITS
 from tests.integration.cutover_world import kept_in
 
 pytestmark = pytest.mark.months
@@ -142,10 +141,9 @@ def world(source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp
 
 
 def test_wave_of_a_running_mirror_is_cut_over_alone(
-    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    world: World, capsys: pytest.CaptureFixture[str], unhurried: None
 ) -> None:
     """Nothing is copied or compared again, groups still follow in both directions, and the others' tail never stops."""
-    monkeypatch.setattr(preview, "ENOUGH_S", SLOW_S)
     wave, others = (world.orders, world.pay), (world.users,)
     whole = world.plan(world.mirror)
     tail = world.tail(whole)

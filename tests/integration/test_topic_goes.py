@@ -12,7 +12,6 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.cutover import preview
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import DONE
 from airflow_mirror.errors import PlanOutdated
@@ -30,7 +29,7 @@ from sandbox import Cluster
 from tests.builders import rule
 from tests.cutting_over import cut_over
 from tests.integration.copying import create, ends, wait_until, write
-from tests.integration.cutover_once import LIMITS, SLOW_S
+from tests.integration.cutover_once import LIMITS
 from tests.integration.cutover_world import HeardFence, kept_in
 from tests.integration.shell import Shell
 from tests.integration.test_spark_jobs import end_job
@@ -112,9 +111,8 @@ class World:
 
 @pytest.fixture
 def world(
-    walled_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    walled_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path, unhurried: None
 ) -> Iterator[World]:
-    monkeypatch.setattr(preview, "ENOUGH_S", SLOW_S)
     with ExitStack() as close:
         yield World(walled_cluster, target_cluster, topic_name, tmp_path, close)
 

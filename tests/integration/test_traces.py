@@ -8,7 +8,6 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.cutover import preview
 from airflow_mirror.cutover.failover.run import run as fail_over
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.platform import Platform, Side
@@ -22,7 +21,7 @@ from sandbox import Cluster
 from tests.cutting_over import cut_over
 from tests.followed import sides
 from tests.integration.copying import config, read, write, write_transactions
-from tests.integration.cutover_once import LEASE_TIMES, LIMITS, SLOW_S
+from tests.integration.cutover_once import LEASE_TIMES, LIMITS
 from tests.integration.cutover_world import kept_in
 from tests.integration.java_clients import compiled, java_client
 from tests.integration.traces_world import PARTITIONS, World, world
@@ -57,10 +56,9 @@ def test_java_finds_the_cluster_and_the_groups_that_the_mirror_names(
 
 
 @pytest.fixture
-def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_lease(monkeypatch: pytest.MonkeyPatch, unhurried: None) -> None:
     for name, seconds in LEASE_TIMES.items():
         monkeypatch.setattr(lease, name, seconds)
-    monkeypatch.setattr(preview, "ENOUGH_S", SLOW_S)  # nobody copies
 
 
 def filled(w: World) -> None:
