@@ -129,6 +129,11 @@ class World:
         """Return all checkpoints as they were written, by a client that is not ours."""
         return [one for key, value in self._rows("checkpoints") if (one := read_checkpoint(key, value)) is not None]
 
+    def heartbeats_of_source(self) -> set[str]:
+        """Return the heartbeats on the target that have this source, or a cluster before it, for their origin."""
+        names = self.target.topic_names()
+        return {name for name in names if name.startswith(f"{self.alias}.") and name.endswith(".heartbeats")}
+
     def has_more(self, than: int) -> bool:
         """Return whether more checkpoints were written than so many."""
         (topic,) = self.mirror.trace_topics_of("checkpoints")
@@ -161,4 +166,5 @@ def world(source: Cluster, target: Cluster, name: str, **fields: Any) -> Iterato
         finally:
             made.source.delete_topics([made.kept, made.mapped], unfenced)
             made.target.delete_topics([t.target_topic for t in made.plan.topics], unfenced)
-            made.target.delete_topics([t for t in made.mirror.trace_topics if t in made.target.topics([t])], unfenced)
+            traces = {*made.mirror.trace_topics, *made.heartbeats_of_source()}
+            made.target.delete_topics(sorted(traces.intersection(made.target.topic_names())), unfenced)
