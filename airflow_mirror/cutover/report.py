@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,10 @@ class FenceRecord:
         return None if self.ended is None else max(0.0, self.ended - self.requested)
 
 
+def _json(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, separators=(",", ":"), sort_keys=True)
+
+
 def as_recorded(intent: Intent) -> dict[str, Any]:
     """Return an intent with its topics by name, as JSON has it."""
     return {"topics": list(intent.topics), **intent.value()}
@@ -100,6 +105,8 @@ class GroupRecord:
         :class:`airflow_mirror.sync.group_translation.GroupMove`), and ``earlier``, target offsets that this cutover set
         before.
     :param before: rows of ``topic, partition, offset, metadata`` on the target before the commit.
+
+    Its rows stay as they were made: another round makes another record.
     """
 
     group: str
@@ -118,6 +125,20 @@ class GroupRecord:
     def on_target(self) -> dict[TopicPartition, int]:
         """The offsets that it was given on the target, by target partition."""
         return {TopicPartition(row["target_topic"], row["partition"]): row["target_offset"] for row in self.positions}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready dict, of the record's own rows."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    def to_json(self) -> str:
+        """Return the same as JSON."""
+        short = {name: value for name, value in self.to_dict().items() if name not in ("positions", "before")}
+        return f"{_json(short)[:-1]},{self._rows}}}"
+
+    @cached_property
+    def _rows(self) -> str:
+        # Made once: of 300 groups they are nearly all of a report, and an attempt saves it some times behind its fence.
+        return _json({"positions": self.positions, "before": self.before})[1:-1]
 
     def has_moved(self, now: Mapping[TopicPartition, GroupPosition]) -> bool:
         """Whether one of the group's positions on the target is another one than it was given."""
@@ -254,7 +275,7 @@ class CutoverReport:
         """
         shown = dict(vars(self))
         shown["steps"] = [dict(vars(step)) for step in self.steps]
-        shown["groups"] = [dict(vars(group)) for group in self.groups]
+        shown["groups"] = [group.to_dict() for group in self.groups]
         shown["fence"] = None if self.fence is None else dict(vars(self.fence))
         shown["fence_seconds"] = None if self.fence is None else self.fence.seconds  # for human readers of the file
         return shown
@@ -279,7 +300,9 @@ class CutoverReport:
 
     def to_json(self) -> str:
         """Return the report as JSON in one line: indenting thousands of partitions takes longer than all the rest."""
-        return json.dumps(self.to_dict(), separators=(",", ":"), sort_keys=True)
+        # Groups last, as each has its own at hand.
+        rest = {name: value for name, value in self.to_dict().items() if name != "groups"}
+        return f'{_json(rest)[:-1]},"groups":[{",".join(group.to_json() for group in self.groups)}]}}'
 
     def save(self, run_dir: Path, text: str | None = None) -> None:
         """Replace ``report.json``; on return it is on disk.

@@ -127,6 +127,15 @@ def test_round_trip(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["report.json"]
 
 
+def test_what_is_said_of_a_group_later_is_in_its_next_text() -> None:
+    """Its rows are made once; the rest of it is not."""
+    report = a_report()
+    assert json.loads(report.to_json()) == json.loads(json.dumps(report.to_dict()))
+    report.groups[0].committed, report.state = False, "FENCED"
+    report.groups.append(GroupRecord(group="late", settled="empty", source_state="Dead"))
+    assert json.loads(report.to_json()) == json.loads(json.dumps(report.to_dict()))
+
+
 @pytest.mark.parametrize(
     ("opened", "lifted", "expected"), [(None, None, None), (12.0, None, 2.0), (12.0, 15.0, 2.0), (None, 11.0, 1.0)]
 )
