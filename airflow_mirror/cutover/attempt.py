@@ -81,7 +81,6 @@ class Attempt:
     :ivar longest_pause_s: between two writes to a partition, as seen before the fence.
     :ivar quiet_since: the source's ends have not moved; on the clock of ``now``.
     :ivar sealed_at: when the tail's last task must have stopped; on the clock of ``now``.
-    :ivar settled: the groups that came to rest; None: nobody has waited for them yet.
     :ivar schemas: what was proven of schema ids before the fence; None: nothing was to be.
     :ivar seen_groups: each group's positions on the source, and since when; on the clock of ``now``.
     :ivar seen_empty: likewise before the fence, of groups without members that did not move while it was watched.
@@ -113,7 +112,6 @@ class Attempt:
     longest_pause_s: float = 0.0
     quiet_since: float = 0.0
     sealed_at: float = 0.0
-    settled: dict[str, Settled] | None = None
     seen_groups: dict[str, tuple[Mapping[TopicPartition, GroupPosition], float]] = field(default_factory=dict)
     seen_empty: dict[str, tuple[Mapping[TopicPartition, GroupPosition], float]] = field(default_factory=dict)
     schemas: SchemaProof | None = None

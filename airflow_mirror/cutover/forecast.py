@@ -84,9 +84,11 @@ def forecast(times: Times) -> Forecast:
     # A consumer's clock runs from the fence on; that a group stands still is seen only once the cutover looks at it.
     until_settled = prove + drain + times.look + verify
     next_commit = max(0.0, COMMITS_EVERY_S - until_settled) if times.commits else 0.0
-    settle = times.groups + max(times.quiet - verify, next_commit, 0.0)
-    commit = 2 * times.groups + times.positions * _A_COMMIT_S
-    stand = max(0.0, times.still - drain - times.look - verify - settle - commit)
+    wait = max(times.quiet - verify, next_commit, 0.0)
+    # Groups are committed while others are waited for: behind the wait are those that came to rest in its last second.
+    late = 1.0 if wait <= 1 or times.quiet else 1 / wait
+    commit = 2 * times.groups + wait + late * (times.groups + times.positions * _A_COMMIT_S)
+    stand = max(0.0, times.still - drain - times.look - verify - commit)
     return Forecast(
         steps={
             "fence": times.intent + times.look,
@@ -94,10 +96,9 @@ def forecast(times: Times) -> Forecast:
             "drain": times.drain,
             "stop_writers": times.look,
             "verify": times.verify,
-            "settle_groups": settle,
             "commit_groups": commit,
             "stand_still": stand,
-            "seal_target": max(0.0, times.handover - stand - verify - settle - commit) + times.look,
+            "seal_target": max(0.0, times.handover - stand - verify - commit) + times.look,
             "open_target": times.intent + times.look,
         },
         crashes=times.commits or bool(times.quiet),

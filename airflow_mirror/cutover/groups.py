@@ -1,8 +1,9 @@
 """Move the consumer groups at the only moment when that is exact: the source is fenced, the target holds everything.
 
-Each is at rest on the source by then (:mod:`.groups_at_rest`).
+Each is at rest on the source by then (:mod:`.groups_at_rest`), and is committed while others are waited for: consumers
+commit every five seconds, and the positions of hundreds of groups take two.
 
-The target's earlier positions are on record before the first commit. They are restored if the cutover backs out.
+A group's earlier positions on the target are on record before its first commit. Backing out restores them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.attempt import Attempt, Settled
-from airflow_mirror.cutover.groups_at_rest import EMPTY, Positions, moving, positions_of, selected, settle
+from airflow_mirror.cutover.groups_at_rest import EMPTY, Positions, come_to_rest, moving, positions_of, selected
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.cutover.report import CutoverReport, GroupRecord
@@ -44,7 +45,7 @@ _ATTEMPTS = 3
 
 
 def commit_groups(run: Attempt) -> dict[str, Any]:
-    """Wait for the groups, commit their positions on the target, read them back, check the source once more.
+    """Commit groups on the target as they come to rest, read them back, check the source once more when all have.
 
     The tail's driver lets groups follow until its lease has run out. So what differs may be its work, and is looked at
     again before it counts as somebody else's.
@@ -54,20 +55,24 @@ def commit_groups(run: Attempt) -> dict[str, Any]:
     :raises GroupAhead: a group is further on the target than on the source.
     :raises NotKept: somebody sets positions on the target again and again.
     """
-    settled = settle(run) if run.settled is None else run.settled
     # A round has no memory but the report: dies in any of them, and what goes back is what the target had before the
     # first.
     for attempt in range(1, _ATTEMPTS + 1):
+        settled: dict[str, Settled] = {}
         try:
-            _commit(run, settled)
+            for rested in come_to_rest(run):
+                settled |= rested
+                # Others move yet. Should they not come to rest, these get back what they had, as after any later failure;
+                # nobody reads on a target that is not open.
+                _commit(run, rested)
         except NotKept:
             # Somebody has set another position between our commit and its reading back: the tail's last pass, or a
             # person. What goes back should this be undone is still what was there before the first round.
             if attempt == _ATTEMPTS:
                 raise
         except GroupAhead:
-            # The tail knew a newer position than we had read, if the source's has moved since. If it has not, somebody
-            # else is ahead.
+            # The tail knew a newer position than we had read, if the source's has moved since. If none has, somebody
+            # else is ahead; while others move nobody can tell, and a further round finds the same.
             if attempt == _ATTEMPTS or _is_settled(run, settled):
                 raise
         else:
@@ -77,14 +82,13 @@ def commit_groups(run: Attempt) -> dict[str, Any]:
                 still_quiet(run)
                 return {group: s.why for group, s in settled.items()}
         run.log.info("commit_groups: a group moved meanwhile; reading all positions again, and committing them")
-        settled = settle(run)
     raise GroupsStillMoving(run.limits.wait_groups_s, dict.fromkeys(settled, "commits"))
 
 
 def _is_settled(run: Attempt, settled: Mapping[str, Settled]) -> bool:
     """Return whether nobody has moved, joined a group without members, or begun to read, since groups came to rest."""
     groups = run.source.describe_groups(settled)
-    # State before positions, as in `settle`: who joins between the two and commits shows by the position.
+    # State before positions, as in `come_to_rest`: who joins between the two and commits shows by the position.
     if any(one.why == EMPTY and groups[group].has_members for group, one in settled.items()):
         return False
     return moving(run) == {group: one.positions for group, one in settled.items()}
@@ -297,34 +301,36 @@ def _commit(run: Attempt, settled: Mapping[str, Settled]) -> None:
     # wait is over: `keep_groups` finds that; backed out before, its position stays, which is as good as the one before.
     there = run.target.groups_offsets(settled, _targets(translated.moves, settled))
     moves = sync.decide(translated.moves, there, run.request.allow_rewind)
-    # Before the report names any position: nothing was set, and nothing would have to be undone.
+    # Before the report names any position of these: none was set, and nothing of them would have to be undone.
     _require_none_ahead(run, moves)
+    # Of those that were committed before, in this round or an earlier one.
+    records = {record.group: record for record in run.report.groups}
+    again = [records[group] for group in settled if group in records]
     # In a second round the first snapshots are kept, because by then the target's positions are ours.
-    before = {record.group: record.before for record in run.report.groups}
-    before = {group: _snapshot(positions) for group, positions in there.items()} | before
+    before = {group: _snapshot(positions) for group, positions in there.items()} | {r.group: r.before for r in again}
     # Until this round's are committed, those of the rounds before are there, and a restore must know them as ours.
     set_already = {
-        (record.group, _tp(row)): [*row["earlier"], row["target_offset"]]
-        for record in run.report.groups
-        for row in record.positions
+        (record.group, _tp(row)): [*row["earlier"], row["target_offset"]] for record in again for row in record.positions
     }
     rows: dict[str, list[dict[str, Any]]] = {group: [] for group in settled}
     for move in moves:
         rows[move.group].append({**_row(move, ends), "earlier": set_already.get((move.group, move.source), [])})
-    # Replaced as a whole, in memory: an exception between this and the saving leaves the target's report as it was.
-    run.report.groups = [
-        GroupRecord(group=group, settled=s.why, source_state=s.state, positions=rows[group], before=before[group])
-        for group, s in sorted(settled.items())
-    ]
+    # In memory: an exception between this and the saving leaves the target's report as it was. A group that was committed
+    # stays in it whatever becomes of it on the source: it is what a restore goes by.
+    records |= {
+        group: GroupRecord(group=group, settled=s.why, source_state=s.state, positions=rows[group], before=before[group])
+        for group, s in settled.items()
+    }
+    run.report.groups = [record for _, record in sorted(records.items())]
     # Dies before it: no position was set. Dies behind it: positions are set, or some are, or none; each of these is
     # told by what the group has, and undone by that.
     run.save()  # intent on record before effect
     # Frozen before a request: the permit asks decision and lease again, and refuses if another attempt has gone up.
     # What is left is one request that was permitted and is sent late (ADR 37).
     sync.set_positions(run.target, moves, run.may_set)
-    for record in run.report.groups:
-        # For people, and written with the next step: what goes back goes by what the group has, not by this.
-        record.committed = True
+    for group in settled:
+        # For people, and written with the next save: what goes back goes by what the group has, not by this.
+        records[group].committed = True
 
 
 def _tp(row: Mapping[str, Any]) -> TopicPartition:

@@ -12,15 +12,14 @@ again on the target. The report says why a group is at rest:
 
 Kafka Streams and Connect commit so seldom that only ``empty`` counts for their groups.
 
-Only reads: a process that dies here leaves nothing to undo but its fence.
+Only reads: what is done with a group at rest is its caller's (:mod:`.groups`).
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.attempt import Attempt, Settled
@@ -33,6 +32,8 @@ from airflow_mirror.verify.partition import count_data
 from airflow_mirror.wording import count, some
 
 EMPTY, AT_THE_END, STOOD_STILL = "empty", "at the end", "stood still"
+# Those that come to rest one by one are handed on together: the report is written before each commit.
+_TOGETHER_S = 1.0
 # A gap of markers at the end is short; a longer gap counts as lag without reading its records.
 _LOOK_AT_MOST = 10_000
 
@@ -46,26 +47,18 @@ def read_ahead(run: Attempt) -> None:
         run.seen_groups[group] = positions, run.now()
 
 
-def settle_groups(run: Attempt) -> dict[str, Any]:
-    """Wait for the groups: a step of its own, because it may take long, and has changed nothing.
+def come_to_rest(run: Attempt) -> Iterator[dict[str, Settled]]:
+    """Yield the selected groups with a position in these topics as they come to rest on the source, until all have.
 
-    :raises GroupsStillMoving: a group was not at rest in time.
-    """
-    # Of this process alone: whoever comes next raises a fence of its own, and waits for the groups anew behind that.
-    run.settled = settle(run)
-    return {group: s.why for group, s in run.settled.items()}
-
-
-def settle(run: Attempt) -> dict[str, Settled]:
-    """Wait until every selected group with a position in these topics is at rest on the source.
+    Many at once, so that what is done with them goes on while the others are waited for.
 
     :raises GroupsStillMoving: after ``wait_groups_s``.
     """
     # Asked anew, not taken from the preview: a group that was created since moves as well.
     pending = dict.fromkeys(selected(run), "")
     seen = run.seen_groups  # the time for which positions have not moved counts across steps
-    settled: dict[str, Settled] = {}
-    started, unread, ends = run.now(), unread_in(run), run.ends
+    rested: dict[str, Settled] = {}
+    started, unread, ends, handed_on_at = run.now(), unread_in(run), run.ends, -math.inf
     # Never beyond what is left of the fence: a group that does not rest is a reason to back out, not to be overtaken by
     # a guard.
     timeout_s = run.at_most(run.limits.wait_groups_s)
@@ -93,10 +86,13 @@ def settle(run: Attempt) -> dict[str, Settled]:
                 pending[group] = _moves_because(groups[group], lag(positions, ends), still_s >= quiet_s)
             else:
                 # Final for now. What moves behind this is found by `commit_groups`, behind its commit.
-                settled[group] = Settled(why, groups[group].state, positions)
+                rested[group] = Settled(why, groups[group].state, positions)
                 del pending[group]
+        if rested and (not pending or run.now() - handed_on_at >= _TOGETHER_S):
+            yield rested
+            rested, handed_on_at = {}, run.now()
         if not pending:
-            return settled
+            return
         # A producer that got through keeps groups moving: it is what is wrong then, and not they.
         still_quiet(run)
         if run.now() - started >= timeout_s:

@@ -23,7 +23,7 @@ from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.drain import drain, verify
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.groups import commit_groups
-from airflow_mirror.cutover.groups_at_rest import read_ahead, settle_groups
+from airflow_mirror.cutover.groups_at_rest import read_ahead
 from airflow_mirror.cutover.intent import fence_text
 from airflow_mirror.cutover.open_transactions import look_for_unseen
 from airflow_mirror.cutover.other_fences import described
@@ -54,9 +54,8 @@ from airflow_mirror.errors import (
 from airflow_mirror.ledger.records import ACTIVE
 from airflow_mirror.plan.owned import target_ids
 
-CAUGHT_UP, FENCED, PROVEN, DRAINED, ENDING, VERIFIED, SETTLED, GROUPS_MOVED, QUIET, SEALED, CUT_OVER = (
-    "CAUGHT_UP", "FENCED", "PROVEN", "DRAINED", "ENDING", "VERIFIED", "SETTLED", "GROUPS_MOVED", "QUIET", "SEALED",
-    "CUT_OVER",
+CAUGHT_UP, FENCED, PROVEN, DRAINED, ENDING, VERIFIED, GROUPS_MOVED, QUIET, SEALED, CUT_OVER = (
+    "CAUGHT_UP", "FENCED", "PROVEN", "DRAINED", "ENDING", "VERIFIED", "GROUPS_MOVED", "QUIET", "SEALED", "CUT_OVER",
 )  # fmt: skip
 
 
@@ -182,8 +181,7 @@ STEPS = (  # name          leads from    to            does
     Step("drain",          PROVEN,       DRAINED,      drain),
     Step("stop_writers",   DRAINED,      ENDING,       stop_writers),   # all that follows is done meanwhile
     Step("verify",         ENDING,       VERIFIED,     verify_rest),
-    Step("settle_groups",  VERIFIED,     SETTLED,      settle_groups),
-    Step("commit_groups",  SETTLED,      GROUPS_MOVED, commit_groups),  # undone: positions are restored
+    Step("commit_groups",  VERIFIED,     GROUPS_MOVED, commit_groups),  # undone: positions are restored
     Step("stand_still",    GROUPS_MOVED, QUIET,        stand_still),    # for what is left of it: all above took its time
     Step("seal_target",    QUIET,        SEALED,       seal_target),
     Step("open_target",    SEALED,       CUT_OVER,     open_target),    # the point of no return

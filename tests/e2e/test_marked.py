@@ -139,7 +139,7 @@ def test_copy_goes_on_after_a_cutover_that_has_ended_its_tail(
             run = airflow.trigger(DAG, conf(name, [topic], [group], wait_groups_s=2))
             assert airflow.wait(DAG, run, timeout_s=1200) == "failed"
         report = json.loads((airflow.mirror_home / name / "runs" / job_name(run) / "report.json").read_text())
-        assert (report["steps"][-1]["name"], report["steps"][-1]["status"]) == ("settle_groups", "failed")
+        assert (report["steps"][-1]["name"], report["steps"][-1]["status"]) == ("commit_groups", "failed")
         states = airflow.task_states(DAG, run)
         assert [states[task] for task in ("cutover", "lift_fence", "follow_on")] == ["failed", "success", "success"], (
             states

@@ -427,12 +427,12 @@ def producer(w: World, name: str, role: str, *, times: int = 3, every_s: float =
 
 
 def consumer(
-    w: World, name: str, role: str, *, member: str = "", times: int = 1, every_s: float = 1.0, most: int | None = None,
-    **when: Any,
+    w: World, name: str, role: str, *, group: str = GROUP, member: str = "", times: int = 1, every_s: float = 1.0,
+    most: int | None = None, **when: Any,
 ) -> Actor:  # fmt: skip
     """An application that reads on one side: as a member of the group, or standalone; it leaves at last."""
     cluster = w.source if role == "source" else w.target
-    one = Consumer(cluster, GROUP, member, w.s.ask, reset="earliest")
+    one = Consumer(cluster, group, member, w.s.ask, reset="earliest")
 
     def body() -> int:
         if member:

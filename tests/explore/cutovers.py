@@ -16,12 +16,13 @@ from airflow_mirror.cutover.raised import LIFT_PATIENCE_S
 from airflow_mirror.cutover.report import DONE
 from airflow_mirror.cutover.run import _GUARDED_S
 from airflow_mirror.kafka import permit
+from airflow_mirror.kafka.model import GroupPosition
 from tests.builders import rule
 from tests.explore import actors, gate
 from tests.explore.deviations import Deviation, around
 from tests.explore.invariants import ALL
 from tests.explore.scenario import Scenario
-from tests.explore.world import OTHER, REVERSE, TOPICS, World
+from tests.explore.world import CUT, LATE, OTHER, REVERSE, TOPICS, TPS, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -59,6 +60,13 @@ def groups(w: World) -> None:
     """As `retry`, with a consumer group; once the target is open its application goes over."""
     retry(w)
     actors.application(w, "App")
+
+
+def parts(w: World) -> None:
+    """As `retry`, with two groups: one is at rest, and is set while a member of the other reads on."""
+    retry(w)
+    w.source.commit(LATE, {TPS[0]: GroupPosition(CUT - 4)})
+    actors.consumer(w, "C", "source", group=LATE, member="c", times=4, every_s=2.5, most=1, starts=1.0)
 
 
 def soon(w: World) -> None:
@@ -342,6 +350,7 @@ _APP = {"App": READS}
 SCENARIOS = (
     _scenario(retry, _BOTH),
     _scenario(groups, _BOTH | _APP, with_groups=True),
+    _scenario(parts, _BOTH | {"A": SETS, "C": "source: c reads "}, with_groups=True),
     _scenario(soon, _BOTH | _APP, with_groups=True),
     _scenario(runs, _RUNS | {"R2again": OPENS}),
     _scenario(runs_groups, _RUNS | _APP, with_groups=True),

@@ -22,7 +22,7 @@ from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.direction import direction
 from tests.explore.actors import LIMITS
 from tests.explore.scenario import Invariant
-from tests.explore.world import APP, GROUP, MIRROR, OTHER, OWN, REVERSE, TOPICS, TPS
+from tests.explore.world import APP, GROUP, LATE, MIRROR, OTHER, OWN, REVERSE, TOPICS, TPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,12 +73,14 @@ def _stands(w: World) -> str:
 
 def _read_again(w: World) -> str:
     """A group that nobody reads for on the target yet goes on where it has ended on the source."""
-    if not (w.with_groups and w.is_cut_over) or w.target.group(GROUP).protocol_type:
+    if not (w.with_groups and w.is_cut_over):
         return ""
-    here, there = w.source.positions(GROUP), w.target.positions(GROUP)
-    wrong = [
-        f"{tp} at {there.get(tp)}, the source's at {one}" for tp, one in sorted(here.items()) if there.get(tp) != one
-    ]
+    wrong = []
+    for group in (GROUP, LATE):
+        here, there = w.source.positions(group), w.target.positions(group)
+        if not w.target.group(group).protocol_type:
+            moved = [(tp, one) for tp, one in sorted(here.items()) if there.get(tp) != one]
+            wrong += [f"{group}: {tp} at {there.get(tp)}, the source's at {one}" for tp, one in moved]
     return "; ".join(wrong)
 
 

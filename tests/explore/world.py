@@ -46,6 +46,7 @@ TOPICS = ("orders", "payments")
 TPS = tuple(TopicPartition(topic, 0) for topic in TOPICS)
 APP, OWN = "User:app", "User:mirror"
 GROUP, READ = "readers", 7  # a consumer group, and how far it has read on the source
+LATE = "readers-late"  # another one, in scenarios that give it a position
 CUT = 10  # records in each partition
 # What nobody changes in most scenarios. Of rights nobody's are changed but those of writers of topics.
 _STILL = frozenset({"topic", "log", "transaction", "state:plan", "state:acls", "state:configs", "state:ends"})
@@ -305,7 +306,8 @@ class World:
 
     def _look(self, actor: str, what: str) -> None:
         fence, opened, positions = self._was
-        now, by, there = self.fence, self.opened_by, self.target.positions(GROUP)
+        now, by = self.fence, self.opened_by
+        there = {group: self.target.positions(group) for group in (GROUP, LATE)}
         if now != fence:
             self.fences.append(Change(self.s.now, actor, fence, now))
         for topic, one in opened.items():

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.cutover import groups
+from airflow_mirror.cutover import groups, groups_at_rest
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition
@@ -78,6 +78,11 @@ class World:
         """Decide that its fence is up."""
         go_up(self.run)
         self.run.may_set = unfenced
+
+
+def rested(run: Attempt) -> dict[str, str]:
+    """Wait for all groups; return why each is at rest."""
+    return {group: one.why for part in groups_at_rest.come_to_rest(run) for group, one in part.items()}
 
 
 def restored(run: Attempt) -> str:

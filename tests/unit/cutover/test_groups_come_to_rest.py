@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from tests.unit.cutover.groups_world import (
     Positions,
     World,
     at,
+    rested,
     restored,
 )
 
@@ -129,7 +131,7 @@ def test_live_lagging_group_must_stand_still_for_its_time(tmp_path: Path, clock:
     world.run.on.source.admin = source = Alive({ORDERS: 90})  # type: ignore[assignment]
     source.then = [{ORDERS: 91}] * 8 + [{ORDERS: 95}]
     want(world.run, accept_still_groups=["billing"])
-    (settled,) = groups_at_rest.settle(world.run).values()
+    ((settled,),) = (part.values() for part in groups_at_rest.come_to_rest(world.run))
     assert (settled.why, at(settled.positions)) == ("stood still", {ORDERS: 95})
     assert clock[0] >= 4 + world.run.limits.group_quiet_s
 
@@ -146,10 +148,7 @@ def test_time_to_stand_still_runs_while_the_rest_is_compared(
     world.run.on.source.admin = Alive({ORDERS: 90})  # type: ignore[assignment]
     want(world.run, accept_still_groups=["billing"])
     steps.verify_rest(world.run)
-    assert (
-        groups_at_rest.settle_groups(world.run) == {"billing": "stood still"}
-        and clock[0] == world.run.limits.group_quiet_s
-    )
+    assert rested(world.run) == {"billing": "stood still"} and clock[0] == world.run.limits.group_quiet_s
 
 
 def test_group_that_stands_still_counts_only_with_a_yes(tmp_path: Path, clock: list[float]) -> None:
@@ -157,7 +156,7 @@ def test_group_that_stands_still_counts_only_with_a_yes(tmp_path: Path, clock: l
     world.run.on.source.admin = Alive({ORDERS: 90})  # type: ignore[assignment]
     want(world.run, accept_still_groups=["another"])
     with pytest.raises(GroupsStillMoving, match=r"billing \(lag 10, stands still\).*accept_still_groups names it"):
-        groups_at_rest.settle_groups(world.run)
+        rested(world.run)
     assert clock[0] >= world.run.limits.wait_groups_s
 
 
@@ -168,19 +167,97 @@ def test_streams_group_is_waited_for_until_nobody_is_in_it(tmp_path: Path, clock
     want(world.run, accept_still_groups=["billing"])
     source.application = STREAMS
     with pytest.raises(GroupsStillMoving, match=r"billing \(Kafka Streams, has members\)"):
-        groups_at_rest.settle_groups(world.run)
+        rested(world.run)
     source.leaves = 3
-    assert groups_at_rest.settle_groups(world.run) == {"billing": "empty"} and source.leaves < 0
+    assert rested(world.run) == {"billing": "empty"} and source.leaves < 0
 
 
 def test_consumer_that_joins_behind_the_look_is_waited_for(tmp_path: Path, clock: list[float]) -> None:
     """It has committed nothing yet, so that the group's positions are what they were."""
     world = World(tmp_path, {ORDERS: 90}, {})
-    groups_at_rest.settle_groups(world.run)
     world.run.on.source.admin = joined = Alive({ORDERS: 90})  # type: ignore[assignment]
-    joined.leaves = 5
+    joined.leaves = -1
+    commit = world.target.commit_group_offsets
+
+    def and_somebody_joins(group: str, wanted: Positions, permit: Permit = unfenced) -> None:
+        commit(group, wanted, permit)
+        joined.leaves = 5 if clock[0] == 0 else -1
+
+    world.target.commit_group_offsets = and_somebody_joins  # type: ignore[method-assign]
     assert groups.commit_groups(world.run) == {"billing": "empty"}
     assert joined.leaves < 0 and clock[0] > 0
+
+
+class LateGroups(ManyGroups):
+    """The last of them reads on until five seconds are over."""
+
+    def __init__(self, clock: list[float]) -> None:
+        super().__init__(90, count=4)
+        self.clock = clock
+
+    def groups_offsets(self, ids: Iterable[str], only: Only = None) -> dict[str, Positions]:
+        self.held["group-0003"][ORDERS] = GroupPosition(90 + int(2 * min(self.clock[0], 5)))
+        return super().groups_offsets(ids, only)
+
+    def describe_groups(self, ids: Iterable[str]) -> dict[str, GroupInfo]:
+        states = {group: "Stable" if group == "group-0003" else "Empty" for group in ids}
+        return {group: GroupInfo(group, state, "consumer") for group, state in states.items()}
+
+
+def test_groups_at_rest_are_committed_while_others_move(tmp_path: Path, clock: list[float]) -> None:
+    world, commits = World(tmp_path, {}, {}), list[tuple[str, float]]()
+    source, target = LateGroups(clock), ManyGroups(40, count=4)
+    world.run.on.source.admin, world.run.on.target.admin = source, target  # type: ignore[assignment]
+    commit = target.commit_group_offsets
+
+    def noted(group: str, wanted: Positions, permit: Permit = unfenced) -> None:
+        commits.append((group[-1], clock[0]))
+        commit(group, wanted, permit)
+
+    target.commit_group_offsets = noted  # type: ignore[method-assign]
+    assert len(groups.commit_groups(world.run)) == 4
+    assert commits == [("0", 0.0), ("1", 0.0), ("2", 0.0), ("3", 5.0)]
+    assert target.held == source.held and all(record.committed for record in world.run.report.groups)
+    restored(world.run)
+    assert all(at(held) == {ORDERS: 40} for held in target.held.values())
+
+
+@pytest.mark.parametrize("at_the_time", [0.0, 5.0], ids=["in the first part", "in the last part"])
+def test_groups_get_back_what_they_had_whichever_part_fails(
+    tmp_path: Path, clock: list[float], at_the_time: float
+) -> None:
+    """By the report that is on the target: the process has died."""
+    world = World(tmp_path, {}, {})
+    source, target = LateGroups(clock), ManyGroups(40, count=4)
+    world.run.on.source.admin, world.run.on.target.admin = source, target  # type: ignore[assignment]
+    commit = target.commit_group_offsets
+
+    def die(group: str, wanted: Positions, permit: Permit = unfenced) -> None:
+        commit(group, wanted, permit)
+        if clock[0] == at_the_time:
+            raise SystemExit
+
+    target.commit_group_offsets = die  # type: ignore[method-assign]
+    with pytest.raises(SystemExit):
+        groups.commit_groups(world.run)
+    target.commit_group_offsets = commit  # type: ignore[method-assign]
+    assert any(at(held) != {ORDERS: 40} for held in target.held.values())
+    kept = world.run.kept.on_disk()
+    assert kept is not None
+    groups.restore_groups(world.run.on.target, kept, unfenced)
+    assert all(at(held) == {ORDERS: 40} for held in target.held.values())
+
+
+def test_groups_that_rested_get_back_what_they_had_when_another_never_does(tmp_path: Path, clock: list[float]) -> None:
+    world = World(tmp_path, {}, {})
+    want(world.run, limits=replace(world.run.limits, wait_groups_s=3.0))
+    target = ManyGroups(40, count=4)
+    world.run.on.source.admin, world.run.on.target.admin = LateGroups(clock), target  # type: ignore[assignment]
+    world.up()
+    with pytest.raises(GroupsStillMoving, match="group-0003"):
+        steps.walk(world.run, [step for step in steps.STEPS if step.name == "commit_groups"])
+    assert [record.group[-1] for record in world.run.report.groups] == ["0", "1", "2"]
+    assert all(at(held) == {ORDERS: 40} for held in target.held.values())
 
 
 def test_group_that_goes_on_reading_is_named_in_the_error(tmp_path: Path, clock: list[float]) -> None:
@@ -188,7 +265,7 @@ def test_group_that_goes_on_reading_is_named_in_the_error(tmp_path: Path, clock:
     world.run.on.source.admin = source = Alive({ORDERS: 0})  # type: ignore[assignment]
     source.then = [{ORDERS: 10 + i % 9} for i in range(1000)]
     with pytest.raises(GroupsStillMoving, match="billing"):
-        groups_at_rest.settle_groups(world.run)
+        rested(world.run)
     assert clock[0] >= world.run.limits.wait_groups_s
 
 
@@ -235,7 +312,7 @@ def test_a_leak_is_named_before_the_groups_that_it_keeps_moving(
     world = World(tmp_path, {ORDERS: 90}, {})
     world.run.on.source.admin = Alive({ORDERS: 90})  # type: ignore[assignment]
     with pytest.raises(FenceLeaks):
-        groups_at_rest.settle_groups(world.run)
+        rested(world.run)
     assert clock[0] < 4
 
 
@@ -251,7 +328,7 @@ def test_group_nobody_is_in_has_stood_still_since_before_the_fence(
     if seen:
         world.run.seen_empty["billing"] = {tp: GroupPosition(offset) for tp, offset in seen.items()}, 10.0
     groups_at_rest.read_ahead(world.run)
-    assert groups_at_rest.settle_groups(world.run) == {"billing": "empty"}
+    assert rested(world.run) == {"billing": "empty"}
     assert clock[0] == 20.0 + waits_s
 
 
@@ -261,5 +338,5 @@ def test_group_that_has_members_by_now_stands_still_from_the_fence_on(tmp_path: 
     want(world.run, accept_still_groups=["billing"], limits=Limits())
     clock[0] = 20.0
     world.run.seen_empty["billing"] = {ORDERS: GroupPosition(90)}, 10.0
-    assert groups_at_rest.settle_groups(world.run) == {"billing": "stood still"}
+    assert rested(world.run) == {"billing": "stood still"}
     assert clock[0] == 26.0

@@ -153,11 +153,16 @@ def test_group_that_reads_on_and_follows_is_not_taken_for_one_that_is_ahead(tmp_
     """It has members, and stood still in between; the tail has copied its new position before its lease ran out."""
     world = World(tmp_path, {ORDERS: 90}, {ORDERS: 90})
     groups_at_rest.read_ahead(world.run)
-    groups_at_rest.settle_groups(world.run)
-    world.source.positions[ORDERS] = world.target.positions[ORDERS] = GroupPosition(93)
+    reading = world.target.group_offsets
+
+    def reads_on(group: str) -> Positions:
+        world.source.positions[ORDERS] = world.target.positions[ORDERS] = GroupPosition(93)
+        return reading(group)
+
+    world.target.group_offsets = reads_on  # type: ignore[method-assign]
     groups.commit_groups(world.run)
     assert at(world.target.positions) == {ORDERS: 93}
-    world.run.settled = None
+    world.target.group_offsets = reading  # type: ignore[method-assign]
     world.target.positions[ORDERS] = GroupPosition(97)  # somebody else's
     with pytest.raises(GroupAhead):
         groups.commit_groups(world.run)

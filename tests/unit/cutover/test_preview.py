@@ -197,22 +197,23 @@ def test_forecast_is_the_sum_of_all_steps() -> None:
     expected = forecast(TIMES)
     assert list(expected.steps) == [step.name for step in STEPS]
     assert expected.steps == pytest.approx({
-        "fence": 0.3, "prove_fence": 1.1, "drain": 0.5, "stop_writers": 0.1, "verify": 2.0, "settle_groups": 0.3,
-        "commit_groups": 0.6, "stand_still": 0.0, "seal_target": 4.2, "open_target": 0.3,
+        "fence": 0.3, "prove_fence": 1.1, "drain": 0.5, "stop_writers": 0.1, "verify": 2.0, "commit_groups": 0.9,
+        "stand_still": 0.0, "seal_target": 4.2, "open_target": 0.3,
     })  # fmt: skip
     assert expected.seconds == pytest.approx(9.4) and not expected.unknown
     many = forecast(replace(TIMES, positions=30_000)).steps
-    assert many["commit_groups"] == pytest.approx(0.6 + 1.8) and many["seal_target"] == pytest.approx(4.2 - 1.8)
+    assert many["commit_groups"] == pytest.approx(0.9 + 1.8) and many["seal_target"] == pytest.approx(4.2 - 1.8)
     assert str(expected).startswith("9.4 s (fence 0.3, prove_fence 1.1, drain 0.5")
 
 
 def test_groups_take_what_is_left_until_they_commit() -> None:
     """The time in which a consumer commits next runs from the fence; that it stands still is seen only behind it."""
-    assert forecast(replace(TIMES, commits=True)).steps["settle_groups"] == pytest.approx(0.3 + 5.0 - 3.7)
-    assert forecast(replace(TIMES, commits=True, verify=4.0)).steps["settle_groups"] == pytest.approx(0.3)
+    wait = 5.0 - 3.7
+    assert forecast(replace(TIMES, commits=True)).steps["commit_groups"] == pytest.approx(0.6 + wait + 0.3 / wait)
+    assert forecast(replace(TIMES, commits=True, verify=4.0)).steps["commit_groups"] == pytest.approx(0.9)
     early = replace(TIMES, commits=True, drain=0.0, verify=0.0, still=1.0)
-    assert forecast(early).steps["settle_groups"] == pytest.approx(0.3 + 5.0 - 1.2)
-    assert forecast(replace(early, quiet=6.0)).steps["settle_groups"] == pytest.approx(6.3)
+    assert forecast(early).steps["commit_groups"] == pytest.approx(0.6 + 3.8 + 0.3 / 3.8)
+    assert forecast(replace(early, quiet=6.0)).steps["commit_groups"] == pytest.approx(6.9), "they rest all at once"
 
 
 @pytest.mark.parametrize(("changed", "says"), [({}, False), ({"commits": True}, True), ({"quiet": 5.0}, True)])
