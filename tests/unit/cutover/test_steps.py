@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -87,6 +88,23 @@ def test_failure_in_any_step_is_undone_backwards_and_reraised(tmp_path: Path, br
     assert on_record["outcome"] == reports.BACKED_OUT and on_record["state"] == steps.CAUGHT_UP
     assert on_record["fence"]["lifted"] is not None and on_record["error"].startswith(type(error).__name__)
     assert on_record["steps"][-1]["name"] == broken and on_record["steps"][-1]["status"] == "failed"
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("broken")], ids=["done", "undone"])
+def test_garbage_is_looked_for_again_behind_the_fence(tmp_path: Path, error: Exception | None) -> None:
+    seen = []
+
+    def look(_: Attempt) -> dict[str, Any]:
+        seen.append(gc.isenabled())
+        if error is not None:
+            raise error
+        return {}
+
+    first = replace(STEPS[0], do=look, to=steps.CUT_OVER)
+    assert gc.isenabled()
+    with nullcontext() if error is None else pytest.raises(RuntimeError):
+        walk(a_run(tmp_path, Recorder(tmp_path)), [first])
+    assert (seen, gc.isenabled()) == ([False], True)
 
 
 def test_after_going_back_the_same_walk_finishes(tmp_path: Path) -> None:
