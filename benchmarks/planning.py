@@ -49,6 +49,8 @@ def fill(source: Cluster, topics: int, partitions: int, records: int) -> None:
     with ClusterAdmin(ClientConfig(source.admin_properties(), "source"), timeout_s=120) as admin:
         for at in range(0, topics, _AT_ONCE):
             admin.create_topics([NewTopicSpec(name, partitions, 1, {}) for name in names[at : at + _AT_ONCE]])
+        while len(admin.topics(names)) < topics:  # a broker knows of the last ones some seconds later
+            time.sleep(1)
     producer = Producer(
         {**source.admin_properties(), "linger.ms": "50", "queue.buffering.max.messages": "1000000", **_PATIENT}
     )
