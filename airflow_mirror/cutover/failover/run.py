@@ -117,7 +117,7 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
     # Nothing is decided: everything anew, whatever a call that died has left. It left a stopped tail, a lease, a note
     # at most.
     if decided is None:
-        decided, held = _decide(on, plan, tail, before, force, log)
+        plan, decided, held = _decide(on, plan, tail, before, force, log)
     else:
         held = None
         log.info("the failover of %s is decided; what it lacks is completed", decided.at)
@@ -169,8 +169,8 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
 
 def _decide(
     on: Side, plan: Plan, judged: ActiveTail | None, before: Direction | None, force: bool, log: Log
-) -> tuple[Direction, LeaseToken]:
-    """Return what is decided, and the lease that this call had when it decided.
+) -> tuple[Plan, Direction, LeaseToken]:
+    """Return what is decided, of which plan as it is amended by then, and the lease that this call had when it decided.
 
     :param judged: the tail whose plan this is, as it stood before anybody listened for it.
     """
@@ -185,9 +185,10 @@ def _decide(
     # Read before the tail is asked to stop: one that was decided behind this refuses the promotion.
     looked_at = ACTIVE.at(values, name)
     # What was heard, and refused nothing, was of the tail before: this one lives, and may see the source. By force it
-    # need not be heard: one that is started again and again would keep everybody from a failover.
+    # need not be heard: one that is started again and again would keep everybody from a failover. One of another plan
+    # copies other topics than those that would be opened here.
     tail = active_tail(values, name)
-    if tail is not None and tail != judged and not force:
+    if tail is not None and tail != judged and (not force or tail.plan != plan.hash):
         raise TryAgain(
             f"another tail of mirror {name!r} began while the one before was listened for. Nothing was changed: call it "
             "again, and it listens for this one"
@@ -202,6 +203,8 @@ def _decide(
     held = on.take_lease(name, to_end=True)
     # Tasks that nobody can hear write until then: the cut would be too low by that.
     on.clock.sleep(held.wait_s)
+    # With the topics that have joined until the tail was ended: it has copied them. Those that join later nobody has.
+    plan = on.plan(name, plan.hash)
     at_ms = int(on.clock.time() * 1000)
     # Read only once: with the decision applications may write, and nobody could tell any more where the copy ended.
     offsets = checks.copied_to(on.admin, plan)
@@ -225,7 +228,7 @@ def _decide(
     # Frozen before this for however long: direction, tail and fence are compared where the record is appended. A job
     # that has taken the lease by then reads the decision when it has it, and ends; what it wrote until then is beyond
     # the noted cut.
-    return promote(on.ledger, plan, target_ids(plan, on.admin), wanted, before, looked_at, force=force), held
+    return plan, promote(on.ledger, plan, target_ids(plan, on.admin), wanted, before, looked_at, force=force), held
 
 
 def _end_writing(on: Side, plan: Plan, *, held: LeaseToken | None) -> list[str]:

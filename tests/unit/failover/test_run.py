@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer.lease import HANDOVER_S
 from airflow_mirror.cutover.decision import Pin, fence_state, open_behind
 from airflow_mirror.cutover.failover import check, decision, run
@@ -22,11 +23,14 @@ from airflow_mirror.errors import (
 from airflow_mirror.jobs.runner.active import Sign
 from airflow_mirror.jobs.runner.state import LOST, RUNNING
 from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.ledger.records import AMENDMENT
 from airflow_mirror.plan import ownership
+from airflow_mirror.plan.amendment import next_amendment
 from airflow_mirror.plan.direction import Direction, direction, turn
+from airflow_mirror.plan.ledger_store import amend
 from airflow_mirror.plan.owned import active_topics, owned_topics
 from airflow_mirror.sync.ends.notes import End, SourceEnds
-from tests.builders import plan_of
+from tests.builders import plan_of, topic_plan
 from tests.unit.failover.run_world import (
     anew,
 )
@@ -346,6 +350,30 @@ def test_a_tail_that_begins_while_its_forerunner_is_listened_for_is_judged_itsel
     with monkeypatch.context() as patched:
         patched.setattr(check, "tail_of", begins)
         assert world.fail_over(force=True).direction.by == "failover", "who forces takes it from whichever there is"
+
+
+def test_a_tail_of_another_plan_is_not_taken_for_that_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even by force: its topics are others than those that would be opened."""
+    later = replace(world.tail, job="later", plan="another")
+
+    def begins(*_: Any) -> TailSeen:
+        world.ledger().decide(lambda _: {"active/m": later.value()})
+        return TailSeen()
+
+    monkeypatch.setattr(check, "tail_of", begins)
+    with pytest.raises(TryAgain, match="another tail of mirror 'm' began"):
+        world.fail_over(force=True)
+    assert world.effects.log == ["decide"] and not world.outcome()["direction"]
+
+
+def test_topics_that_join_until_the_tail_is_ended_are_opened(world: World) -> None:
+    """Somebody has looked for half a minute at the plan as it was before."""
+    joined = next_amendment(PLAN, [topic_plan("c", {0: 0}, source_topic_id="3")], [], "noon")
+    world.lease.on_take = lambda: amend(joined, "m", Part(world.state, (AMENDMENT.below("m"),)), world.ledger())
+    world.target.ids["c"], world.target.stable[TopicPartition("c", 0)] = "id-c", 20
+    world.target.configs["c"] = {}
+    world.fail_over()
+    assert world.outcome()["open"] == {"a", "b", "c"}
 
 
 def test_more_topics_than_a_decision_holds_are_opened(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,10 +111,12 @@ class Lease:
 
     def __init__(self, effects: Effects) -> None:
         self.effects, self.holder, self.epoch = effects, "tail", 0
+        self.on_take: Any = lambda: None
         self.on_confirm: Any = lambda: None
 
     def take(self, _wire: Any, mirror: str, *, to_end: bool) -> LeaseToken:
         assert (mirror, to_end) == ("m", True)
+        self.on_take()
         self.effects.do("take the lease", lambda: vars(self).update(holder="", epoch=self.epoch + 1))
         return LeaseToken(transactional_id="x", producer_id=1, epoch=self.epoch, mark_ms=self.epoch, wait_s=7.0)
 
