@@ -13,6 +13,7 @@ import pytest
 from airflow_mirror.cutover import preview
 from airflow_mirror.ledger.decisions import Ledger
 from sandbox import Cluster
+from tests.faults import ProxiedCluster
 from tests.integration import realms as kerberos
 from tests.integration.cutover_once import SLOW_S
 from tests.integration.cutover_world import World
@@ -49,6 +50,24 @@ def warm_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmJobs]:
 def walled_cluster() -> Iterator[Cluster]:
     """A source that has an authorizer. Who leaves ACLs there removes them."""
     with Cluster("walled", authorizer=True, ready_timeout_s=240) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def three_nodes() -> Iterator[Cluster]:
+    """A cluster of a module's own, whose nodes may die; who kills one restarts it."""
+    with Cluster("faults", nodes=3, heap_mb=384, ready_timeout_s=180) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def proxied() -> Iterator[ProxiedCluster]:
+    """A cluster behind a proxy, which forgets a moved log start when it is killed."""
+    # Brokers write down what DeleteRecords did half a minute after their start, then once a minute; this one only when it
+    # is stopped, so never when killed.
+    never = str(10**9)
+    forgetful = {"log.initial.task.delay.ms": never, "log.flush.start.offset.checkpoint.interval.ms": never}
+    with ProxiedCluster("proxied", forgetful, ready_timeout_s=180) as cluster:
         yield cluster
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -39,12 +38,6 @@ pytestmark = pytest.mark.faults
 LED, LEADERLESS = 0, 1  # partitions
 # A copier that stood still for half a minute at a time would bring two or three of them within the minute.
 RECORDS, PACE_S, DEADLINE_S = 20, 0.5, 60.0
-
-
-@pytest.fixture(scope="module")
-def three_nodes() -> Iterator[Cluster]:
-    with Cluster("leaderless", nodes=3, heap_mb=384, ready_timeout_s=180) as cluster:
-        yield cluster
 
 
 def nodes_of(cluster: Cluster) -> list[int]:

@@ -23,12 +23,6 @@ from tests.integration.copying import wait_until
 pytestmark = pytest.mark.faults
 
 
-@pytest.fixture(scope="module")
-def three_nodes() -> Iterator[Cluster]:
-    with Cluster("wire", nodes=3) as cluster:
-        yield cluster
-
-
 @pytest.fixture
 def cluster(three_nodes: Cluster) -> Iterator[WireCluster]:
     with WireCluster(ClientConfig(three_nodes.properties(), "target"), timeout_s=90) as cluster:
