@@ -43,6 +43,7 @@ from tests.driven.content import Writer
 from tests.driven.copying import create_maps, id_of, ranges_of
 from tests.driven.records import Row
 from tests.driven.script import Fault
+from tests.explore.beside_copying import LISTEN_EVERY_S, QUIET, Ear, LeaseAdmin
 from tests.explore.machine import Machine, QuietCluster, Thread
 from tests.explore.turns import Actor
 
@@ -56,7 +57,7 @@ BATCHES = 6
 RATE = 150.0  # bytes in a second: a batch takes one, so that there are moments between two of them
 LOST_S = 10.0  # after so much silence Spark runs a task again
 _ALL_S = 30.0  # a copy from the beginning, by a tail
-_LISTEN_EVERY_S = _TRIGGER_S = 1.0
+_TRIGGER_S = LISTEN_EVERY_S
 
 
 class World:
@@ -168,14 +169,17 @@ class World:
         def discover(tail: Tail) -> None:
             tail.ranges = self.plan
 
-        nothing, quiet = (lambda *_, **__: None), (lambda *_, **__: nullcontext(_QUIET))
+        nothing, quiet = (lambda *_, **__: None), (lambda *_, **__: nullcontext(QUIET))
         stands_in: tuple[tuple[Any, dict[str, Any]], ...] = (
             (task, {"CopyLoop": loop, "load": load}),
             (steps, {"_WORKERS": 1}),  # which one it is depends on a hash of names, which differs from process to process
-            (held_lease, {"load": load, "ClusterAdmin": _Admin}),
-            (prepare, {"load": load, "ClusterAdmin": _Admin, "Ledger": nothing, "require_active": self.require_not_open}),
+            (held_lease, {"load": load, "ClusterAdmin": LeaseAdmin}),
+            (
+                prepare,
+                {"load": load, "ClusterAdmin": LeaseAdmin, "Ledger": nothing, "require_active": self.require_not_open},
+            ),
             (Tail, {"discover": discover}),
-            (following, {"Progress": lambda *_: _QUIET, "Watches": quiet, "followers": quiet, "publish": nothing}),
+            (following, {"Progress": lambda *_: QUIET, "Watches": quiet, "followers": quiet, "publish": nothing}),
             (following, {"load": load}),
         )
         with ExitStack() as stack:
@@ -272,7 +276,7 @@ def driver(w: World, name: str, **when: Any) -> Actor:
         with writer_lease("target", MIRROR) as held:
             require_still_ours(_JOB)
             wait_until(held.safe_at, status)
-            ear = _Ear(_NOBODY, "target", held, status, Wishes(), lambda: False, spark.has_lost)
+            ear = Ear(_NOBODY, "target", held, status, Wishes(), lambda: False, spark.has_lost)
             ear.thread.start()
             try:
                 return rounds.copy_in_rounds(w.plan, spark.copy, ear, held, lambda: None)
@@ -348,7 +352,7 @@ def tail(w: World, name: str, seconds: float, **when: Any) -> Actor:
         Thread(w.machine, ends, (stopping,), "end", daemon=True).start()
         there: Any = _There(w)
         status, given = StatusFile(None), (_JOB, _REQUEST)
-        found = following._copy(*given, status, stopping, there, _QUIET, muster)  # type: ignore[arg-type]
+        found = following._copy(*given, status, stopping, there, QUIET, muster)  # type: ignore[arg-type]
         return [*found.totals.values()]
 
     stopping = w.s.event()
@@ -453,54 +457,3 @@ _NOBODY: Any = SimpleNamespace(name=MIRROR)
 _OPTIONS = CopyOptions(mirror=MIRROR, merge_below=0, max_bytes_per_second=RATE)
 _JOB: Any = SimpleNamespace(mirror=SimpleNamespace(name=MIRROR), options=_OPTIONS, plan=None, target="target")
 _REQUEST = request(TailRequest, source="source", target="target", tasks=1, turn_s=60.0, no_progress=True)
-
-
-class _Quiet:
-    """What shows and follows, and has no part in copying."""
-
-    report_to = None
-
-    def __getattr__(self, _: str) -> Any:
-        return lambda *_, **__: None
-
-    @property
-    def table(self) -> _Quiet:
-        """Its table is as quiet."""
-        return self
-
-    def rows(self) -> list[Any]:
-        """It has none."""
-        return []
-
-
-_QUIET = _Quiet()
-
-
-class _Ear(rounds.Ear):
-    """Hears no wishes, and withdraws the lease all the same."""
-
-    def _run(self) -> None:
-        while not self._ended.is_set():
-            try:
-                self._look()
-                self._hear(self.wishes)
-            except Exception as e:
-                self._complaints.of(e)
-            self._ended.wait(_LISTEN_EVERY_S)
-
-
-class _Admin:
-    """An admin of which a lease's keeper needs little."""
-
-    def __init__(self, config: Any) -> None:
-        self.wire = WireCluster(config)
-
-    def __enter__(self) -> _Admin:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.wire.close()
-
-    def broker_configs(self) -> dict[int, Any]:
-        """The default: a week."""
-        return {1: {"transactional.id.expiration.ms": SimpleNamespace(value="604800000")}}
