@@ -86,8 +86,12 @@ class FenceRecord:
         return None if self.ended is None else max(0.0, self.ended - self.requested)
 
 
-def _json(values: Mapping[str, Any]) -> str:
-    return json.dumps(values, separators=(",", ":"), sort_keys=True)
+_json = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
+
+
+def _object(values: Mapping[str, Any], made: Mapping[str, str]) -> str:
+    """Return what :func:`_json` does; ``made`` are the texts of some values that are at hand."""
+    return f"{{{','.join(f'{_json(name)}:{made.get(name) or _json(values[name])}' for name in sorted(values))}}}"
 
 
 def as_recorded(intent: Intent) -> dict[str, Any]:
@@ -132,13 +136,12 @@ class GroupRecord:
 
     def to_json(self) -> str:
         """Return the same as JSON."""
-        short = {name: value for name, value in self.to_dict().items() if name not in ("positions", "before")}
-        return f"{_json(short)[:-1]},{self._rows}}}"
+        return _object(self.to_dict(), self._rows)
 
     @cached_property
-    def _rows(self) -> str:
+    def _rows(self) -> dict[str, str]:
         # Made once: of 300 groups they are nearly all of a report, and an attempt saves it some times behind its fence.
-        return _json({"positions": self.positions, "before": self.before})[1:-1]
+        return {"positions": _json(self.positions), "before": _json(self.before)}
 
     def has_moved(self, now: Mapping[TopicPartition, GroupPosition]) -> bool:
         """Whether one of the group's positions on the target is another one than it was given."""
@@ -300,9 +303,7 @@ class CutoverReport:
 
     def to_json(self) -> str:
         """Return the report as JSON in one line: indenting thousands of partitions takes longer than all the rest."""
-        # Groups last, as each has its own at hand.
-        rest = {name: value for name, value in self.to_dict().items() if name != "groups"}
-        return f'{_json(rest)[:-1]},"groups":[{",".join(group.to_json() for group in self.groups)}]}}'
+        return _object(self.to_dict(), {"groups": f"[{','.join(group.to_json() for group in self.groups)}]"})
 
     def save(self, run_dir: Path, text: str | None = None) -> None:
         """Replace ``report.json``; on return it is on disk.
