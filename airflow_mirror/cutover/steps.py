@@ -189,7 +189,25 @@ STEPS = (  # name          leads from    to            does
 )  # fmt: skip
 
 
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Keep Python from looking for garbage in cycles: there is next to none, and producers wait.
+
+    Each look goes through all that is there. Of 300 groups that is hundreds of thousands of objects, and more with each
+    reading: a second of a fence of seven.
+    """
+    # Of the whole process, for a fence at most: what is no longer referred to is freed all the same.
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 # No state is taken up by a later process: whoever comes next undoes, and begins anew. Only `opened` is gone on with.
+@_without_collections()
 def walk(run: Attempt, steps: Sequence[Step] = STEPS, begin: int = 0) -> None:
     """Execute the steps in order, from number ``begin`` on.
 
@@ -199,11 +217,6 @@ def walk(run: Attempt, steps: Sequence[Step] = STEPS, begin: int = 0) -> None:
     :raises CutoverTakenOver: instead, if another process has undone it, and another cutover has begun. Nothing is undone.
     :raises OpenOutcomeUnknown: instead, if nobody knows whether it is decided that the target is open. Nothing is undone.
     """
-    with _without_collections():
-        _walk(run, steps, begin)
-
-
-def _walk(run: Attempt, steps: Sequence[Step], begin: int) -> None:
     try:
         for step in steps[begin:]:
             # Frozen before it for longer than the fence may last: its clock has gone on, and this look ends the attempt
@@ -362,23 +375,6 @@ def _save_done(run: Attempt, last: Step) -> None:
         # and undoes nothing; the next process completes the report.
         run.report.state, run.report.outcome = last.leads_from, reports.RUNNING
         raise
-
-
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Keep Python from looking for garbage in cycles: there is next to none, and producers wait.
-
-    Each look goes through all that is there. Of 300 groups that is hundreds of thousands of objects, and more with each
-    reading: a second of a fence of seven.
-    """
-    # Of the whole process, for a fence at most: what is no longer referred to is freed all the same.
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 @contextmanager
