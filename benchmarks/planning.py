@@ -28,6 +28,7 @@ from airflow_mirror.plan.build import build, decide
 from airflow_mirror.plan.inventory import read_source, read_target, select_topics
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.probe import probe
+from airflow_mirror.sync.topics import settle
 from sandbox import Cluster, clusters
 
 T = TypeVar("T")
@@ -49,8 +50,8 @@ def fill(source: Cluster, topics: int, partitions: int, records: int) -> None:
     with ClusterAdmin(ClientConfig(source.admin_properties(), "source"), timeout_s=120) as admin:
         for at in range(0, topics, _AT_ONCE):
             admin.create_topics([NewTopicSpec(name, partitions, 1, {}) for name in names[at : at + _AT_ONCE]])
-        while len(admin.topics(names)) < topics:  # a broker knows of the last ones some seconds later
-            time.sleep(1)
+        # A broker knows of the last ones some seconds later.
+        settle(lambda: sorted({*names} - admin.topics(names).keys()), "topics", within_s=120)
     producer = Producer(
         {**source.admin_properties(), "linger.ms": "50", "queue.buffering.max.messages": "1000000", **_PATIENT}
     )
