@@ -46,7 +46,7 @@ TOPICS = ("orders", "payments")
 TPS = tuple(TopicPartition(topic, 0) for topic in TOPICS)
 APP, OWN = "User:app", "User:mirror"
 GROUP, READ = "readers", 7  # a consumer group, and how far it has read on the source
-LATE = "readers-late"  # another one, in scenarios that give it a position
+LATE = f"{GROUP}-late"  # another one, in scenarios that give it a position; what is done for either names GROUP
 CUT = 10  # records in each partition
 # What nobody changes in most scenarios. Of rights nobody's are changed but those of writers of topics.
 _STILL = frozenset({"topic", "log", "transaction", "state:plan", "state:acls", "state:configs", "state:ends"})

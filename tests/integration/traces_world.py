@@ -131,8 +131,8 @@ class World:
 
     def heartbeats_of_source(self) -> set[str]:
         """Return the heartbeats on the target that have this source, or a cluster before it, for their origin."""
-        names = self.target.topic_names()
-        return {name for name in names if name.startswith(f"{self.alias}.") and name.endswith(".heartbeats")}
+        own, names = f"{self.alias}{self.mirror.separator}", self.target.topic_names()
+        return {name for name in names if name.startswith(own) and name.endswith(f"{self.mirror.separator}heartbeats")}
 
     def has_more(self, than: int) -> bool:
         """Return whether more checkpoints were written than so many."""
