@@ -262,6 +262,15 @@ def is_lease(transactional_id: str) -> bool:
     return transactional_id == lease_id(transactional_id.removeprefix(OWN_IDS[0]).partition(COLON)[0])
 
 
+def errand(mirror: str, name: str) -> str:
+    """Return under which name a short copy beside a Mirror's own goes, like a trial.
+
+    No mirror's name has a colon. So it takes nobody's lease, and its own, which a cluster without a ledger may hold for a
+    week, is none of a Mirror's (:func:`is_lease`). Rights go by what names begin with, and hold for it too.
+    """
+    return f"{mirror}{COLON}{name}"
+
+
 def progress_group(mirror: str) -> str:
     """Return the consumer group on the target in which transactional delivery stores its progress."""
     return f"{own_ids(mirror)}progress"

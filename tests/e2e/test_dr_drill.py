@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from airflow_mirror.common.policy import is_lease, lease_id
 from airflow_mirror.jobs.runner.directory import job_name
 from airflow_mirror.jobs.runner.local import LocalRunner
+from airflow_mirror.kafka.admin import ClusterAdmin
 from sandbox import Cluster
 from sandbox.airflow import AirflowStandalone
 from tests.e2e.test_migration import explain
+from tests.integration.copying import config
 
 pytestmark = pytest.mark.drills
 
@@ -33,6 +36,11 @@ def leftovers(cluster: Any) -> Any:
     return topics + groups
 
 
+def leases_of_drills(cluster: Cluster) -> list[str]:
+    with ClusterAdmin(config(cluster)) as admin:
+        return [one for one in admin.transactional_ids().values() if is_lease(one) and "drill" in one]
+
+
 def test_a_drill_measures_rpo_and_rto_and_cleans_up(airflow: AirflowStandalone, world: tuple[Cluster, Cluster]) -> None:
     # The limits of the DAG are for production; here a slow machine must not fail the drill.
     run = airflow.trigger(DAG, {**ENDS, "seconds": 20, "rpo_objective_s": 600, "rto_objective_s": 900})
@@ -49,6 +57,8 @@ def test_a_drill_measures_rpo_and_rto_and_cleans_up(airflow: AirflowStandalone, 
     assert back["records"] > report["on_target"] and back["surplus"] >= report["lost"]
     assert '<p class="ok">Met its objectives.</p>' in Path(result["report"]).with_suffix(".html").read_text()
     assert leftovers(world[0]) + leftovers(world[1]) == []
+    assert leases_of_drills(world[0]) == [], "a first mirror onto this source would take its ledger for lost"
+    assert leases_of_drills(world[1]) == [lease_id("dr-drill")]
     assert LocalRunner(airflow.mirror_home / "dr-drill").running() == []
 
 

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import is_lease
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import ClusterUnreachable
 from airflow_mirror.extras.drill.canaries import Canaries
@@ -79,6 +80,9 @@ def test_drill_counts_what_writers_lose_in_the_disaster(
     assert back.surplus >= report.lost and back.records == held + 1
     assert (back.nowhere, back.differing, back.skipped, back.reread) == (0, [], 0, 0)
     assert written(source_cluster, topic_name) == held + 2, "what was copied back, and one written there"
+    with ClusterAdmin(source) as admin:
+        ids = [one for one in admin.transactional_ids().values() if topic_name in one]
+    assert ids and not any(map(is_lease, ids)), "a first mirror onto this source would take its ledger for lost"
 
 
 def test_canaries_are_written_at_their_rate(source_cluster: Cluster, topic_name: str) -> None:

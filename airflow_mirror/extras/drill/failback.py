@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import errand
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.extras.drill.canaries import Canaries
@@ -55,7 +56,7 @@ def fail_back(
 ) -> FailbackReport:
     """Create the drill's topic again on the source, copy it back, compare it, and let the group go on there.
 
-    :param mirror: the drill's; the copy back takes a writer lease of its own on the source.
+    :param mirror: the drill's; the copy back takes a writer lease of its own on the source, which has no ledger for it.
     :raises DrillMissed: a side has no such topic. :raises BrokerError, TryAgain: a cluster does not serve a request.
     """
     from airflow_mirror.kafka.admin import ClusterAdmin
@@ -71,7 +72,7 @@ def fail_back(
         positions = new.group_offsets(group)
         replicas = old.topics([topic])[topic].replication_factor
         create_again(old, NewTopicSpec(topic, len(partitions), replicas), timeout_s)
-        differing = _copy_back(source, target, topic, ends, f"{mirror}.failback", timeout_s)
+        differing = _copy_back(source, target, topic, ends, errand(mirror, "failback"), timeout_s)
         # All of them: a position that it had before the topic was created again may still be there.
         wanted = {tp: positions.get(tp, GroupPosition(0)) for tp in partitions}
         patiently(lambda: old.commit_group_offsets(group, wanted, unfenced), timeout_s)

@@ -16,7 +16,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.common.policy import COLON, scratch_topic
+from airflow_mirror.common.policy import errand, scratch_topic
 from airflow_mirror.copy.loop.clusters import Clusters
 from airflow_mirror.copy.loop.loop import CopyLoop
 from airflow_mirror.copy.loop.partition import PartitionCopy
@@ -113,9 +113,8 @@ def try_copy(
             )
             for tp in chosen
         ]  # fmt: skip
-        # No mirror has a name with a colon, so nobody's lease is taken; rights go by what names begin with.
         options = CopyOptions(
-            mirror=f"{plan.mirror.name}{COLON}trial", committed_only=plan.mirror.isolation == "read_committed",
+            mirror=errand(plan.mirror.name, "trial"), committed_only=plan.mirror.isolation == "read_committed",
             max_batch_bytes={topic: limit}, max_bytes_per_second=plan.mirror.max_bytes_per_second,
             merge_below=plan.mirror.merge_below,
         )  # fmt: skip
@@ -150,7 +149,7 @@ def _measured(
 
                 def run(several: list[CopyRange], name: str) -> _Rate:
                     # Under a name of its own: one that has written there would first look where it ended.
-                    own = replace(options, mirror=f"{options.mirror}{COLON}{name}")
+                    own = replace(options, mirror=errand(options.mirror, name))
                     clusters = Clusters.of(source.config, target.config)
                     loop = CopyLoop(several, clusters, own, watch.check, store=NoMaps(own.mirror))
                     rate = _Rate(seconds / 2)

@@ -105,7 +105,7 @@ def test_source_is_created_again_filled_read_and_written(world: SimpleNamespace)
         "source: delete ['drill']", "source: create " + str(NewTopicSpec("drill", 2, 3)), "known",
         "source: g at [1, 0]", "source: read", "source: write",
     ]  # fmt: skip
-    assert world.copied == [("drill", {0: 2, 1: 1}, "m.failback")]
+    assert world.copied == [("drill", {0: 2, 1: 1}, "m:failback")]
     assert (back.surplus, back.nowhere, back.records, back.differing) == (1, 0, 3, [])
 
 

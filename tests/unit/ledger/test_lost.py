@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.common.policy import MAPS, STATE, lease_id, marker_id, progress_group, scratch_topic, starts_group
+from airflow_mirror.common.policy import (
+    MAPS,
+    STATE,
+    errand,
+    lease_id,
+    marker_id,
+    progress_group,
+    scratch_topic,
+    starts_group,
+)
 from airflow_mirror.console import ledger as console
 from airflow_mirror.errors import LedgerLost, LedgerMissing, MissingRight
 from airflow_mirror.ledger import decisions
@@ -55,7 +64,12 @@ LEFT = {
 NOTHING = Target(
     "orders", "audit",
     groups=["airflow-mirror", "airflow-mirror-app"],
-    ids=["airflow-mirror:lease", marker_id("m", TopicPartition(scratch_topic("m"), 0))],  # by a plan that tried rights
+    ids=[
+        "airflow-mirror:lease",
+        marker_id("m", TopicPartition(scratch_topic("m"), 0)),  # by a plan that tried rights
+        lease_id(errand("m", "trial")),
+        lease_id(errand("m", "failback")),  # by a drill, on a source that is nobody's target yet
+    ],
 )  # fmt: skip
 
 
