@@ -17,7 +17,7 @@ ifneq ($(origin PYTHON),file)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench bench-ledger soak soak-disk soak-replication explore test test-all test-kerberos pythons test-pythons coverage mutants dist lint types docs docs-release golden figures format clean lock
+.PHONY: help setup demo bench bench-ledger soak soak-disk soak-replication explore test test-all test-kerberos newest pythons test-pythons coverage mutants dist lint types docs docs-release golden figures format clean lock
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9%-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -109,6 +109,16 @@ test-pythons: ## the unit and provider tests on every Python from 3.11 that is f
 	  $(MAKE) --no-print-directory VENV=.venv-$$v PYTHON=$$p setup && echo "Python $$v:" \
 	    && .venv-$$v/bin/python -m tests.parts unit provider $(TESTS) || failed="$$failed $$v"; \
 	done; [ -z "$$failed" ] || { echo "failed on:$$failed" >&2; exit 1; }
+
+# Prints what has tests.parts run them on the newest Python that all of this can be installed for; nothing where .venv is
+# of that one. CI has no time for both (.ci/run).
+newest: setup
+	@for found in $$($(MAKE) --no-print-directory pythons | sort -rV); do \
+	  v=$${found%%=*}; p=$${found#*=}; \
+	  [ "$$v" = "$$($(BIN)/python -c 'import sys; print(*sys.version_info[:2], sep=".")')" ] && break; \
+	  $(MAKE) --no-print-directory VENV=.venv-$$v PYTHON=$$p setup >&2 && { echo "--on .venv-$$v/bin/python"; break; }; \
+	  echo "Python $$v: left out, since it has not all that is needed" >&2; \
+	done
 
 test-%: setup ## one part: unit provider core e2e faults properties spark months versions drills newcomer tools parity kerberos managed page
 	$(BIN)/python -m tests.parts $* $(TESTS)

@@ -5,6 +5,8 @@ running. With ``--resume`` what passed on this very tree (commit and changes) in
 
 The unit part notes what it goes through, and fails where that is too little (``tests/coverage.py``).
 
+``--on PYTHON`` runs unit and provider with another Python. In CI that is the newest one; 3.11 runs the rest.
+
 Each run has an order of its own, and says from which seed; ``--seed`` runs the tests in that order again.
 
 A part is a folder of tests and a mark. A test without a mark of a part is in its folder's first one.
@@ -107,6 +109,7 @@ PARTS = (
     Part("managed", ("tests/integration",), "managed", 20, "migrations to stand-ins for managed clusters", _BY_FILE),
 )
 CI = ("unit", "provider", "core", "e2e")
+ON_ANY = CI[:2]  # `make test-pythons` runs them on every Python that is found
 # Marks that take a test out of the first part of its folder. Properties, which hypothesis marks, are in both.
 _MARKS = sorted({part.marks for part in PARTS if part.marks} - {"hypothesis"})
 
@@ -129,12 +132,12 @@ class Outcome:
         return self.status in (0, _ABSENT)
 
 
-def command(part: Part, *more: str) -> list[str]:
+def command(part: Part, *more: str, python: str = sys.executable) -> list[str]:
     """Return the command line that runs a part."""
     marks = part.marks or " and ".join(f"not {mark}" for mark in _MARKS)
     report = RESULTS / f"{part.name}.xml"
     options = [*part.options, f"--junitxml={report}", *more]
-    return [sys.executable, "-m", "pytest", *part.folders, "-m", marks, *options]
+    return [python, "-m", "pytest", *part.folders, "-m", marks, *options]
 
 
 def environment(part: Part | None = None) -> dict[str, str]:
@@ -146,7 +149,7 @@ def environment(part: Part | None = None) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | more
 
 
-def run(part: Part, *more: str) -> Outcome:
+def run(part: Part, *more: str, python: str = sys.executable) -> Outcome:
     """Run a part and return how it ended."""
     report = RESULTS / f"{part.name}.xml"
     report.parent.mkdir(exist_ok=True)
@@ -154,7 +157,7 @@ def run(part: Part, *more: str) -> Outcome:
     if part.name == "unit":
         coverage.forget()
     began = time.monotonic()
-    status = subprocess.run(command(part, *more), env=environment(part), check=False).returncode
+    status = subprocess.run(command(part, *more, python=python), env=environment(part), check=False).returncode
     seconds = time.monotonic() - began
     if not report.exists():  # the run ended before it had a result
         return Outcome(part, status, seconds)
@@ -203,6 +206,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--all", action="store_true", help="every part")
     parser.add_argument("--resume", action="store_true", help="leave out what passed on this very tree before")
     parser.add_argument("--seed", type=int, metavar="N", help="the order of the run that printed --randomly-seed=N")
+    on = f"the Python that runs {' and '.join(ON_ANY)}, with all that they need (make newest)"
+    parser.add_argument("--on", default=sys.executable, metavar="PYTHON", help=on)
     parser.add_argument("--slowest", action="store_true", help="list the slowest ten tests of each part as well")
     arguments = parser.parse_args(argv)
     wanted = names if arguments.all else arguments.parts or CI
@@ -211,8 +216,9 @@ def main(argv: list[str]) -> int:
     outcomes = []
     by_name = {part.name: part for part in PARTS}
     for part in (by_name[name] for name in dict.fromkeys(wanted)):  # in the order named
-        print(f"\n=== {part.name}: {part.what} ===", flush=True)
-        outcomes.append(run(part, *more))
+        python = arguments.on if part.name in ON_ANY else sys.executable
+        print(f"\n=== {part.name}: {part.what} ({python}) ===", flush=True)
+        outcomes.append(run(part, *more, python=python))
     show(outcomes)
     # Of a run that left tests out nobody knows what all of them go through.
     far = _far_enough() if "unit" in wanted and not arguments.resume else True

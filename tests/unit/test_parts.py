@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,20 @@ def test_what_passed_with_few_examples_is_not_left_out_of_many(monkeypatch: pyte
 def test_parts_run_in_the_order_named_and_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = (part.name for part in parts.PARTS if part.name != "unit" and part.name in parts.CI[:3])
     ran: list[str] = []
-    monkeypatch.setattr(parts, "run", lambda part, *_: ran.append(part.name) or SimpleNamespace(ok=True))
+    monkeypatch.setattr(parts, "run", lambda part, *_, **__: ran.append(part.name) or SimpleNamespace(ok=True))
     monkeypatch.setattr(parts, "show", lambda _: None)
     assert parts.main([second, first, second]) == 0 and ran == [second, first]
+
+
+def test_another_python_runs_what_belongs_to_no_version_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: dict[str, str] = {}
+
+    def run(part: parts.Part, *_: str, python: str) -> SimpleNamespace:
+        ran[part.name] = parts.command(part, python=python)[0]
+        return SimpleNamespace(ok=True)
+
+    monkeypatch.setattr(parts, "run", run)
+    monkeypatch.setattr(parts, "show", lambda _: None)
+    monkeypatch.setattr(parts, "_far_enough", lambda: True)
+    assert parts.main([*parts.CI, "--on", "python3.x"]) == 0
+    assert ran == {"unit": "python3.x", "provider": "python3.x", "core": sys.executable, "e2e": sys.executable}
