@@ -209,11 +209,12 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         """
         self._job = external_id  # set again for on_kill after a reconnect
         show_links(self, context, external_id["dir"])
-        said = time.monotonic()
+        began = said = time.monotonic()
         while self.is_job_active(self.get_job_status(external_id, context)):
-            if self.deferrable and self.runner.is_away(external_id):
+            is_away = self.runner.is_away(external_id)
+            if self.deferrable and is_away:
                 self._defer(external_id)
-            time.sleep(poll_interval_s())
+            time.sleep(poll_interval_s(None if is_away else time.monotonic() - began))
             progress = self.runner.progress(external_id)
             if self._mirror is not None:
                 tell_copy(self._mirror.name, progress)

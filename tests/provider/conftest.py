@@ -190,7 +190,6 @@ def fake_spark(
     from airflow_mirror.jobs.runner.local import LocalRunner
     from airflow_mirror.operators import mirror as operators
     from airflow_mirror.operators import spark_job
-    from airflow_mirror.operators import tail as operators_tail
 
     started: list[dict[str, Any]] = []
     behaviour = {"is": "quick"}
@@ -213,9 +212,7 @@ def fake_spark(
 
     for module in (spark, operators, spark_job):
         monkeypatch.setattr(module, "runner_for", runner)
-    monkeypatch.setattr(spark_job, "poll_interval_s", lambda: 0.05)
-    monkeypatch.setattr(operators, "poll_interval_s", lambda: 0.05)
-    monkeypatch.setattr(operators_tail, "poll_interval_s", lambda: 0.05)
+    monkeypatch.setenv("AIRFLOW__MIRROR__POLL_INTERVAL", "0.05")
     monkeypatch.setattr("airflow_mirror.hooks.tail.TailView.is_writing_ended", lambda _: behaviour["is"] == "ended")
     yield started, behaviour
     runner("m").cancel_all(grace_s=0.2)
