@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.wire.topology import id_of
 
 IDENTICAL, MAPPED = "identical", "mapped"
 
@@ -49,6 +50,11 @@ class CopyRange:
         """The partition that is written."""
         there = self.partition if self.target_partition is None else self.target_partition
         return TopicPartition(self.target_topic, there)
+
+    @cached_property
+    def source_id(self) -> bytes:
+        """The source topic's id as requests carry it; empty: not known."""
+        return id_of(self.source_topic_id).bytes if self.source_topic_id else b""
 
     @property
     def is_mapped(self) -> bool:

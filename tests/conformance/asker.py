@@ -78,6 +78,7 @@ class Asker:
         self._node_id = self._cluster.leader(self.tp).node_id
         self._ids: dict[int, str] = {}
         self._since_ms = int(time.time() * 1000) - _SLACK_MS
+        self._asked_by: dict[bytes, str] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -101,12 +102,17 @@ class Asker:
         log_start = one.log_start_offset if version >= _PRODUCE_LOG_START else NOT_TOLD
         return one.error_code, one.base_offset, log_start
 
+    @property
+    def topic_id(self) -> str:
+        """The id of the asker's topic; empty where it has none."""
+        return self._cluster.topic_id(self.tp.topic)
+
     def produce_by_id(self, batch: bytes, topic_id: str = "", *, partition: int = 0) -> tuple[Any, ...]:
         """Return (error, base offset, log start), the last as kafka-python reads it; the others as we do.
 
         :param topic_id: of another topic than the asker's.
         """
-        topic_id = topic_id or self._cluster.topic_id(self.tp.topic)
+        topic_id = topic_id or self.topic_id
         tp, number = TopicPartition("?", partition), id_of(topic_id).bytes
         body = produce.encode({tp: memoryview(batch)}, 30_000, ids={"?": number})
         answer = self._connection.roundtrip(produce.API_KEY, produce.BY_ID, body, flexible=True)
@@ -137,20 +143,40 @@ class Asker:
         aborted = [(self._id(p), first) for p, first in one.aborted if first < upper]
         return one.error, one.high_watermark, one.last_stable, one.log_start, aborted, batches
 
+    def fetch_by_id(self, offset: int, topic_id: str = "", *, partition: int = 0, epoch: int = -1) -> tuple[Any, ...]:
+        """Return (error, high watermark, last stable offset, log start, number of batches).
+
+        :param topic_id: of another topic than the asker's.
+        """
+        number = id_of(topic_id or self.topic_id).bytes
+        spec = fetch.FetchSpec(self.tp._replace(partition=partition), offset, 1 << 20, epoch, number)
+        body = fetch.encode([spec], 0, 0, 1 << 20, 0, fetch.BY_ID)
+        answer = self._connection.roundtrip(fetch.API_KEY, fetch.BY_ID, [body], flexible=True)
+        _, error, (one,) = fetch.decode(answer, fetch.BY_ID, {number: self.tp.topic})
+        assert not error and one.tp == spec.tp
+        return one.error, one.high_watermark, one.last_stable, one.log_start, len(list(iter_batches(one.records)))
+
     def fetch_in_session(
-        self, number: int, epoch: int, offsets: Mapping[int, int], forgotten: Sequence[int] = ()
-    ) -> tuple[int, tuple[Any, ...]]:
+        self, number: int, epoch: int, offsets: Mapping[int, int], forgotten: Sequence[int] = (), topic_id: str = "",
+    ) -> tuple[int, tuple[Any, ...]]:  # fmt: skip
         """Return the session's number, and (error, whether there is one, [(partition, error, high watermark, log start,
         number of batches)]).
 
         :param offsets: of the partitions that the request names.
+        :param topic_id: by which it names the topic; empty: by its name.
         """
         connection = self._connection
-        version = fetch.version(connection)
-        specs = [fetch.FetchSpec(self.tp._replace(partition=p), offset, 1 << 20) for p, offset in offsets.items()]
-        place = fetch.Place(number, epoch, [self.tp._replace(partition=p) for p in forgotten])
-        body = connection.roundtrip(fetch.API_KEY, version, [fetch.encode(specs, 0, 0, 1 << 20, 0, version, place)])
-        _, error, partitions = fetch.decode(body, version)
+        by_id = id_of(topic_id).bytes if topic_id else b""
+        version = fetch.BY_ID if by_id else fetch.version(connection)
+
+        def spec(partition: int, offset: int) -> fetch.FetchSpec:
+            return fetch.FetchSpec(self.tp._replace(partition=partition), offset, 1 << 20, topic_id=by_id)
+
+        place = fetch.Place(number, epoch, [spec(p, 0) for p in forgotten])
+        asked = fetch.encode([spec(*one) for one in offsets.items()], 0, 0, 1 << 20, 0, version, place)
+        body = connection.roundtrip(fetch.API_KEY, version, [asked], flexible=bool(by_id))
+        self._asked_by[by_id] = self.tp.topic  # a session tells of what an earlier request has named
+        _, error, partitions = fetch.decode(body, version, self._asked_by)
         told = fetch.session_of(body, version)
         rows = [
             (one.tp.partition, one.error, one.high_watermark, one.log_start, len(list(iter_batches(one.records))))

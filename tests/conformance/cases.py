@@ -436,3 +436,44 @@ def a_fetch_session(a: Asker, note: Note) -> None:
     ask("it is closed, without another one", three, -1, {0: 4})
     ask("it is", three, 2, {})
     ask("no session", 0, -1, {0: 4})
+
+
+@case(since=(3, 1))  # ids in place of names (KIP-516)
+def a_fetch_names_its_topic_by_the_id(a: Asker, note: Note) -> None:
+    a.produce(batch(3))
+    a.produce(batch(2))
+    for offset in (0, 3, 5, 6, -1):
+        note(f"from {offset}", a.fetch_by_id(offset))
+    for epoch in (0, 7):
+        note(f"as of epoch {epoch}", a.fetch_by_id(0, epoch=epoch))
+    note("a partition that is not there", a.fetch_by_id(0, partition=1))
+    for topic_id in (UNKNOWN_ID, NO_ID):
+        note("a topic that is not there", a.fetch_by_id(0, topic_id))
+
+
+@case(since=(3, 1))
+def a_fetch_session_names_topics_by_ids(a: Asker, note: Note) -> None:
+    def ask(
+        what: str, number: int, epoch: int, offsets: dict[int, int], forgotten: tuple[int, ...] = (),
+        topic_id: str = a.topic_id,
+    ) -> int:  # fmt: skip
+        told, answer = a.fetch_in_session(number, epoch, offsets, forgotten, topic_id)
+        note(what, answer)
+        return told
+
+    a.produce(batch(2))
+    one = ask("it begins", 0, 0, {0: 0})
+    ask("at the same offset", one, 1, {})
+    ask("behind the batch", one, 2, {0: 2})
+    ask("nothing is new", one, 3, {})
+    ask("a topic that is not there", one, 4, {0: 0}, topic_id=UNKNOWN_ID)
+    ask("its error is told each time", one, 5, {})
+    ask("it is forgotten", one, 6, {}, (0,), topic_id=UNKNOWN_ID)
+    ask("it is", one, 7, {})
+    ask("a partition that is not there", one, 8, {7: 0})
+    ask("it is forgotten", one, 9, {}, (7,))
+    ask("by its name", one, 10, {0: 2}, topic_id="")
+    ask("the session goes on", one, 10, {0: 0})
+    two = ask("one by names for the old one", one, 0, {0: 0}, topic_id="")
+    ask("by its id", two, 1, {0: 0})
+    ask("this one goes on, too", two, 1, {}, topic_id="")

@@ -23,10 +23,14 @@ from airflow_mirror.wire.cluster import WireCluster
 from tests.driven.cluster import DrivenCluster, topic_config
 from tests.driven.script import WAIT_S
 
+_METADATA, _TELLS_IDS = 3, 10  # its key, and the version with ids
+
 
 def ranges_of(source: DrivenCluster, topic: str, mode: str = IDENTICAL, *, committed: bool = True) -> list[CopyRange]:
-    """Return the whole of a topic as it stands now."""
+    """Return the whole of a topic as it stands now, with the topic's id where the brokers tell it, as a plan has it."""
     found = []
+    tells_ids = all(broker.served[_METADATA][1] >= _TELLS_IDS for broker in source.brokers.values())
+    topic_id = id_of(source, topic) if tells_ids else None
     for log in source.topics[topic].logs:
         end = log.last_stable if committed else log.high_watermark
         found.append(
@@ -36,6 +40,7 @@ def ranges_of(source: DrivenCluster, topic: str, mode: str = IDENTICAL, *, commi
                 partition=log.tp.partition,
                 start_offset=log.log_start,
                 end_offset=end,
+                source_topic_id=topic_id,
                 mode=mode,
             )
         )

@@ -71,8 +71,8 @@ RELEASES = {
         Release(
             "2.8.2",
             serves={
-                _PRODUCE: (3, 8), _METADATA: (0, 11), _DESCRIBE_LOG_DIRS: (1, 2), _DESCRIBE_TRANSACTIONS: _NONE,
-                _LIST_TRANSACTIONS: _NONE, _DESCRIBE_ACLS: (0, 2),
+                _PRODUCE: (3, 8), _FETCH: (4, 12), _METADATA: (0, 11), _DESCRIBE_LOG_DIRS: (1, 2),
+                _DESCRIBE_TRANSACTIONS: _NONE, _LIST_TRANSACTIONS: _NONE, _DESCRIBE_ACLS: (0, 2),
             },
             verifies=False, remembers_fenced=False, takes_append_time=False, stable_in_log=True,
         ),

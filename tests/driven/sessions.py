@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -32,8 +33,12 @@ class Kept:
 
 @dataclass
 class Session:
-    """What one client has asked for. ``epoch``: of the next request; ``is_new``: this request names all."""
+    """What one client has asked for. ``epoch``: of the next request; ``is_new``: this request names all.
 
+    :param by_id: it names topics by their ids: then these stand in place of the names here.
+    """
+
+    by_id: bool = False
     number: int = 0
     epoch: int = 1
     is_new: bool = True
@@ -43,11 +48,14 @@ class Session:
         """Take what a request names and forgets."""
         for topic in message.topics:
             for asked in topic.partitions:
-                kept = self.kept.setdefault(TopicPartition(topic.topic, asked.partition), Kept(asked))
+                kept = self.kept.setdefault(TopicPartition(self._name(topic), asked.partition), Kept(asked))
                 kept.asked = asked
         for topic in () if self.is_new else message.forgotten_topics_data:
             for partition in topic.partitions:
-                self.kept.pop(TopicPartition(topic.topic, partition), None)
+                self.kept.pop(TopicPartition(self._name(topic), partition), None)
+
+    def _name(self, topic: Any) -> str:
+        return str(topic.topic_id or UUID(int=0)) if self.by_id else str(topic.topic)
 
     def news(self, answers: dict[TopicPartition, Any]) -> dict[TopicPartition, Any]:
         """Return what the response names of what was read. What had records is read last the next time."""
@@ -76,19 +84,22 @@ class Sessions:
         """Lose all of them."""
         self._by_number.clear()
 
-    def take(self, message: Any) -> Session:
+    def take(self, message: Any, *, by_id: bool) -> Session:
         """Return the session of a request, as the request has changed it; a new one is not kept yet.
 
-        :raises Refused: there is no such session, or its epoch is another.
+        :param by_id: the request names topics by their ids.
+        :raises Refused: there is no such session, its epoch is another, or it names topics in the other way.
         """
         if message.session_epoch in (_NO_SESSION, _NEW):
             self._by_number.pop(message.session_id, None)
-            session = Session()
+            session = Session(by_id)
         else:
             known = self._by_number.get(message.session_id)
             if known is None:
                 raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             session = known
+            if session.by_id != by_id:
+                raise Refused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
             if session.epoch != message.session_epoch:
                 raise Refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
             session.epoch, session.is_new = session.epoch + 1, False

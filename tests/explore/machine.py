@@ -353,8 +353,9 @@ class Machine:
         if frame.key != _FETCH:
             return 0.0
         asked = protocol.request_class(frame.key).decode(frame.body, version=frame.version)
+        by_id = {one.topic_id: one for one in cluster.topics.values()}
         for topic in asked.topics:
-            known = cluster.topics.get(topic.topic)
+            known = cluster.topics.get(topic.topic) or by_id.get(topic.topic_id)
             if known is None or any(known.logs[p.partition].last_stable != p.fetch_offset for p in topic.partitions):
                 return 0.0
         return float(asked.max_wait_ms / 1000)

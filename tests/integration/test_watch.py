@@ -28,6 +28,7 @@ from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
+from airflow_mirror.wire import fetch
 from airflow_mirror.wire.batch import CONTROL
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
@@ -158,10 +159,28 @@ def create_again(cluster: Cluster, topic: str) -> None:
     create(cluster, topic)
 
 
-def test_topic_created_again_between_fetches_names_doubtful_offsets(
+def test_topic_created_again_between_fetches_gives_none_of_its_records(
     source_cluster: Cluster, target_cluster: Cluster, two: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is refilled, too, so that no offset is missing."""
+    """It is refilled, too, so that no offset is missing, and nobody looks: the broker knows the old one no more."""
+    hit, beside = two
+    with following(source_cluster, target_cluster, two, monkeypatch) as tail:
+        at(target_cluster, hit, 90)
+        wait_until(lambda: tail.copy_of(hit).watched == 90, "the topic is looked at")
+        monkeypatch.setattr(watch, "_EVERY_S", 1e9)
+        tail.hold()
+        create_again(source_cluster, hit)
+        write(source_cluster, hit, 140, 7)
+        tail.held.clear()
+        error = end_of(tail, source_cluster, target_cluster, hit, beside)
+    assert f"{hit}-0 offsets [0, 90): the source topic was deleted and created again" in error
+
+
+def test_topic_created_again_between_fetches_by_name_names_doubtful_offsets(
+    source_cluster: Cluster, target_cluster: Cluster, two: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a source before 3.1, which takes no ids."""
+    monkeypatch.setattr(fetch, "BY_ID", 99)
     hit, beside = two
     with following(source_cluster, target_cluster, two, monkeypatch) as tail:
         at(target_cluster, hit, 90)

@@ -11,6 +11,7 @@ from airflow_mirror.copy.loop.failures import Asked
 from airflow_mirror.copy.loop.lane import Lane
 from airflow_mirror.copy.loop.leaders import Connect
 from airflow_mirror.copy.loop.partition import PartitionCopy
+from airflow_mirror.wire import fetch
 from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.session import FetchSession
 
@@ -45,6 +46,7 @@ class FetchLane(Lane):
     :ivar named: what the request in flight asks for; on a lane of kind REST, what the session holds.
     :ivar busy: a request is in flight.
     :ivar expected: bytes that the response may have.
+    :ivar by_id: the request in flight names topics by their ids.
     :ivar connect: opens another connection to the leader.
     """
 
@@ -52,7 +54,7 @@ class FetchLane(Lane):
         super().__init__(key[0])
         self.key, self.kind = key, key[1]
         self.named: dict[TopicPartition, Named] = {}
-        self.busy = False
+        self.busy = self.by_id = False
         self.expected = 0
         self.connect: Connect | None = None
         self.session = FetchSession()
@@ -78,6 +80,7 @@ class FetchLane(Lane):
         """Begin the session anew on another connection: what became of the last one's requests is not asked."""
         if self._session_on is not self.connection:
             self._session_on = self.connection
+            self.session.takes_ids = self.connection is not None and fetch.takes_ids(self.connection)
             self.session.begin_anew()
 
     def asked(self) -> Iterator[Asked]:

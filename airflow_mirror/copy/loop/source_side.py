@@ -70,6 +70,7 @@ class SourceSide:
         self._lanes: dict[Key, FetchLane] = {}
         # By lane, in order: the partitions that wanted a response at their last event.
         self._waiting: dict[Key, dict[PartitionCopy, None]] = {}
+        self._names: dict[bytes, str] = {}  # of topics, by their ids
         self._sessions: dict[PartitionCopy, FetchLane] = {}  # the lane whose session has a partition
 
     def send(self, touched: Iterable[PartitionCopy]) -> None:
@@ -185,16 +186,23 @@ class SourceSide:
         share = min(size, _PARTITION_FETCH_BYTES)
         # The epoch is the one that the opening found: as soon as there is a newer leader the broker refuses this
         # fetch, and the next opening asks what that leader has lost (`epochs`).
-        specs = [FetchSpec(p.range.source, p.fetch_offset, share, p.source_leader.epoch) for p in partitions]
+        # The topic's id is the plan's: of a topic that was created again since, a broker has nothing to tell. By name it
+        # would give the new one's records for ours, until somebody looks (`watch`).
+        specs = [
+            FetchSpec(p.range.source, p.fetch_offset, share, p.source_leader.epoch, p.range.source_id) for p in partitions
+        ]
         place = fetch.NO_SESSION
+        lane.by_id = fetch.takes_ids(lane.connection) and all(spec.topic_id for spec in specs)
         if lane.kind is Kind.REST:
             lane.settle_session()
             for spec in specs:
                 lane.session.put(spec)
             specs, place = lane.session.request()
+            lane.by_id = place.by_id
         # A fetch changes nothing on either side: one that is lost is asked again, behind the opening that follows.
         sent = fetch.ask(
-            lane.connection, specs, _WAIT_MS[lane.kind], 1, size, self._isolation, wait=False, place=place
+            lane.connection, specs, _WAIT_MS[lane.kind], 1, size, self._isolation, wait=False, place=place,
+            by_id=lane.by_id,
         )  # fmt: skip
         self._lines.sent(lane, sent)
         waiting = self._waiting.get(lane.key, {})
@@ -202,6 +210,7 @@ class SourceSide:
             # With generation and offset: an answer that arrives after the partition has failed is for an offset that
             # may be wrong by now.
             lane.name(p)
+            self._names[p.range.source_id] = p.range.source_topic
             waiting.pop(p, None)
             if lane.kind is Kind.REST:
                 self._sessions[p] = lane
@@ -220,8 +229,8 @@ class SourceSide:
             if body is None:
                 lane.heard_at = self._clock()
                 return
-            spoken = fetch.version(lane.connection)
-            throttle_ms, error, answers = fetch.decode(body, spoken)
+            spoken = fetch.BY_ID if lane.by_id else fetch.version(lane.connection)
+            throttle_ms, error, answers = fetch.decode(body, spoken, self._names)
         except TryAgain as e:
             self._lose(lane, e)
             return

@@ -1,7 +1,8 @@
 """Check during a copy for changes that no response shows. A thread checks every few seconds.
 
-A re-created source topic: the next fetch shows it only while the new log is shorter than our position. Once it is
-longer, its records look like the old topic's: a fetch names topics by name, and the new leader's epoch may be the same.
+A re-created source topic where a fetch names topics by name, as of brokers before 3.1: it shows only while the new log
+is shorter than our position. Once it is longer, its records look like the old topic's, and the new leader's epoch may be
+the same.
 
 A re-created target topic, which is nobody's, or another mirror's: while there is nothing to write nothing shows it, and
 then what goes by the topic's name would be written to it.

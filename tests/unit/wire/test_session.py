@@ -33,7 +33,7 @@ def test_a_request_names_what_has_changed(kept: FetchSession) -> None:
     kept.put(moved)
     kept.put(C)
     kept.drop(B.tp)
-    assert kept.request() == ([moved, C], Place(7, 2, [B.tp]))
+    assert kept.request() == ([moved, C], Place(7, 2, [B]))
     kept.answered(0, 7)
     assert kept.request() == ([], Place(7, 3, []))
 
@@ -46,7 +46,7 @@ def test_a_partition_is_never_both_named_and_forgotten(kept: FetchSession) -> No
     kept.answered(0, 7)
     kept.put(C)
     kept.drop(C.tp)
-    assert kept.request() == ([], Place(7, 2, [C.tp]))
+    assert kept.request() == ([], Place(7, 2, [C]))
     kept.drop(C.tp)
     kept.answered(0, 7)
     assert kept.request() == ([], Place(7, 3, []))
@@ -86,3 +86,49 @@ def test_epochs_begin_again_behind_the_last_one(kept: FetchSession, monkeypatch:
         epochs.append(kept.request()[1].epoch)
         kept.answered(0, 7)
     assert epochs == [1, 2, 1, 2]
+
+
+# --- topics by their ids -----------------------------------------------------------------------------------------------
+
+AN_ID, ANOTHER = bytes(15) + b"1", bytes(15) + b"2"
+A1, B1 = (one._replace(topic_id=AN_ID) for one in (A, B))
+
+
+@pytest.fixture
+def by_id() -> FetchSession:
+    """A session of A and B by their topic's id, which the broker keeps as 7."""
+    one = FetchSession(takes_ids=True)
+    one.put(A1)
+    one.put(B1)
+    assert one.request() == ([A1, B1], Place(0, 0, by_id=True))
+    one.answered(0, 7)
+    return one
+
+
+def test_a_session_names_topics_by_ids_while_all_are_known(by_id: FetchSession) -> None:
+    """A broker refuses a request that names them in the other way: it is another session."""
+    by_id.drop(B1.tp)
+    assert by_id.request() == ([], Place(7, 1, [B1], by_id=True))
+    by_id.answered(0, 7)
+    by_id.put(C)
+    assert by_id.request() == ([A1, C], Place(7, 0))
+    by_id.answered(0, 8)
+    by_id.drop(C.tp)
+    assert by_id.request() == ([A1], Place(8, 0, by_id=True))
+
+
+def test_a_broker_that_knows_no_ids_is_told_names() -> None:
+    one = FetchSession()
+    one.put(A1)
+    assert one.request() == ([A1], Place(0, 0))
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_topic_that_was_created_again_is_another_partition(by_id: FetchSession, dropped: bool) -> None:
+    """The broker would keep both, and answer for the one that is gone."""
+    if dropped:
+        by_id.drop(A1.tp)
+    again = A1._replace(topic_id=ANOTHER, offset=0)
+    by_id.put(again)
+    named, place = by_id.request()
+    assert sorted(named) == sorted([again, B1]) and place == Place(7, 0, by_id=True)
