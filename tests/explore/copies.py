@@ -57,6 +57,14 @@ def recreated(w: World) -> None:
     copying.person(w, "P", last=True)
 
 
+def source_recreated(w: World) -> None:
+    """Tasks follow a source; somebody deletes its topic, creates it again, and fills it beyond where it ended."""
+    copying.heartbeat(w)
+    copying.producer(w, "App", (7.0, 10.0))
+    copying.driver(w, "D")
+    copying.owner(w, "P", last=True)
+
+
 def _order(w: World) -> str:
     here = w.here
     for at, row in enumerate(w.there):
@@ -79,7 +87,7 @@ def _missing(w: World) -> str:
 
 
 def _in_another_topic(w: World) -> str:
-    if not w.is_created_again:
+    if not w.is_target_new:
         return ""
     return "; ".join(f"{log.tp} has {log.end} offsets" for log in w.target.topics[TOPIC].logs if log.end)
 
@@ -129,4 +137,5 @@ SCENARIOS = (
     _scenario("copy_holed", jobs, holed=True, forgets=True),
     _scenario("copy_tail", tail, forgets=True, follows=6.0),
     _scenario("copy_recreated", recreated, follows=12.0),
+    _scenario("copy_source_recreated", source_recreated, follows=12.0, changes=True),
 )

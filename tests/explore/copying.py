@@ -66,6 +66,7 @@ class World:
     :param mode: of the copy. :param forgets: the target's brokers forget producers of old records before each batch.
     :param follows: for how many seconds a task follows the source; None: it ends where that ends now.
     :param holed: offsets of the source are missing, which are padded on the target.
+    :param changes: somebody changes the source's topic: it matters when a task asks for it.
     :ivar there: the records of the target topic as it was at first. Offsets are left out where they change.
     :ivar opened_at: where the target's log ended when it was opened; None: it was not.
     :ivar wrong: what has happened that must not.
@@ -73,7 +74,7 @@ class World:
 
     def __init__(
         self, scheduler: Scheduler, *, mode: str = IDENTICAL, forgets: bool = False, follows: float | None = None,
-        holed: bool = False,
+        holed: bool = False, changes: bool = False,
     ) -> None:  # fmt: skip
         self.s, self.mode, self.follows = scheduler, mode, follows
         self.source, self.target = (QuietCluster(role, scheduler) for role in ("source", "target"))
@@ -84,7 +85,7 @@ class World:
             else:
                 self.writer.plain(2 + number % 2)
         self.target.create(TOPIC)
-        self.was = self.target.topics[TOPIC]
+        self.was, self.was_source = self.target.topics[TOPIC], self.source.topics[TOPIC]
         if mode == MAPPED:
             create_maps(self.target)
         if forgets:
@@ -102,7 +103,7 @@ class World:
         self.wrong: list[str] = []
         self.there: list[Row] = []
         self._end, self._read = 0, (-1, list[Row]())
-        scheduler.still = frozenset({"source", "coordinator"})
+        scheduler.still = frozenset({"coordinator"} if changes else {"source", "coordinator"})
         scheduler.around.append(self._installed)
         scheduler.after_effect.append(self._look)
 
@@ -116,6 +117,11 @@ class World:
 
     @property
     def is_created_again(self) -> bool:
+        """Whether the topic of one side is another one."""
+        return self.is_target_new or self.source.topics[TOPIC] is not self.was_source
+
+    @property
+    def is_target_new(self) -> bool:
         """Whether the target's topic is another one."""
         return self.target.topics[TOPIC] is not self.was
 
@@ -138,8 +144,8 @@ class World:
 
     @property
     def here(self) -> list[Row]:
-        """The records of the source."""
-        log = self.source.log(TP)
+        """The records of the source's topic as it was at first."""
+        log = self.was_source.logs[0]
         if self._read[0] != log.end:
             self._read = log.end, self._rows(log)
         return self._read[1]
@@ -438,6 +444,20 @@ def person(w: World, name: str, **when: Any) -> Actor:
     def body() -> None:
         touches = frozenset({f"log:{TOPIC}", f"topic:{TOPIC}"})
         w.s.ask(f"target: delete {TOPIC} and create it again", again, effect=True, at="target", touches=touches)
+
+    return w.s.add(Actor(name, body, fragile=False, **when))
+
+
+def owner(w: World, name: str, **when: Any) -> Actor:
+    """Somebody deletes the source's topic and creates it again; an application fills it beyond where it ended."""
+
+    def again() -> None:
+        Writer(w.source.create(TOPIC).logs[0]).plain(4 * BATCHES, size=9)
+
+    def body() -> None:
+        w.s.ask(
+            f"source: delete {TOPIC} and create it again", again, effect=True, at="source", touches=frozenset({"source"})
+        )
 
     return w.s.add(Actor(name, body, fragile=False, **when))
 
