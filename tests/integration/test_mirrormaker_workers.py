@@ -93,6 +93,10 @@ def world(source_cluster: Cluster, target_cluster: Cluster, tmp_path_factory: py
         for node in world.nodes[:2]:
             node.start()
         yield world
+    # Who is killed is a member for as long as its session lasts: for a later module it would be one that still copies.
+    group = f"{world.alias}-mm2"
+    with ClusterAdmin(config(target_cluster)) as admin:
+        wait_until(lambda: admin.describe_groups([group])[group].state in ("Empty", "Dead"), "its group is empty", WAIT_S)
 
 
 def test_two_processes_of_one_file_share_its_work(world: World) -> None:
