@@ -26,7 +26,7 @@ from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.error_codes import error_name
 from benchmarks import records
-from benchmarks.cases import CASES, Case
+from benchmarks.cases import Case
 from benchmarks.reading import Reader
 
 LANES = 2  # for each leader, as the copier has
@@ -39,14 +39,14 @@ _AHEAD_BYTES = 32 << 20
 class Replay:
     """What one process produces.
 
-    :param case: name of the case whose batches are made.
+    :param case: whose batches are made.
     :param properties: librdkafka settings of the cluster.
     :param batches: how many for each partition.
     :param depth: requests under way on each connection; the limit has 1, as the copier has.
     :param read: librdkafka settings of the cluster where the case's topic is read meanwhile; None: nothing is read.
     """
 
-    case: str
+    case: Case
     properties: dict[str, str]
     topic: str
     partitions: list[int]
@@ -57,6 +57,12 @@ class Replay:
     def dump(self) -> str:
         """Return the JSON that the process is given."""
         return json.dumps(asdict(self))
+
+    @classmethod
+    def load(cls, text: str) -> Replay:
+        """Return what :meth:`dump` gave."""
+        values = json.loads(text)
+        return cls(**values | {"case": Case(**values["case"])})
 
 
 @dataclass
@@ -108,7 +114,7 @@ def run(replay: Replay) -> None:
 
     :raises RuntimeError: a batch was refused; :raises MirrorError: the cluster is gone.
     """
-    case = next(c for c in CASES if c.name == replay.case)
+    case = replay.case
     sources = _sources(case, replay)
     with ExitStack() as stack:
         cluster = stack.enter_context(WireCluster(ClientConfig(replay.properties, "target"), client_id="benchmark"))
@@ -166,4 +172,4 @@ def _lanes(cluster: WireCluster, replay: Replay, sources: dict[int, Iterator[mem
 
 
 if __name__ == "__main__":
-    run(Replay(**json.loads(sys.argv[1])))
+    run(Replay.load(sys.argv[1]))

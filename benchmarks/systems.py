@@ -214,7 +214,7 @@ def replay_commands(
 ) -> list[list[str]]:
     """Return the commands that produce a case's batches: as many processes as the copy has tasks."""
     dealt = [list(range(first, case.partitions, processes)) for first in range(processes)]
-    specs = [Replay(case.name, properties, topic, own, batches, depth, read) for own in dealt]
+    specs = [Replay(case, properties, topic, own, batches, depth, read) for own in dealt]
     return [[sys.executable, "-m", "benchmarks.replay", spec.dump()] for spec in specs]
 
 

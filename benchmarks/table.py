@@ -164,15 +164,16 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 def as_markdown(results: Results) -> str:
     """Return the tables for the docs."""
-    return "\n\n".join(_markdown(one) for one in tables(results))
+    return "\n\n".join(markdown(one) for one in tables(results))
 
 
 def targets_as_markdown(verdicts: Sequence[Verdict]) -> str:
     """Return the targets for the docs."""
-    return _markdown(_targets(verdicts))
+    return markdown(_targets(verdicts))
 
 
-def _markdown(table: Table) -> str:
+def markdown(table: Table) -> str:
+    """Return a table for the docs, without its title."""
     _, head, rows = table
     lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
