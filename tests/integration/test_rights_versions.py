@@ -80,13 +80,16 @@ def test_rights_of_its_release_are_enough_for_an_old_broker(walled: Cluster, roo
                 wire.log_starts([orders])
                 if walled.release.number >= (2, 0):
                     wire.log_sizes([orders])
-            return [g.group_id for g in mirror.groups()], list(mirror.group_offsets("billing"))
+            groups = mirror.groups() if mirror.sees_group_coordinators() else []  # or some may be left out
+            return [g.group_id for g in groups], list(mirror.group_offsets("billing"))
 
     allow(root, printed)
     assert settled(reads) == (["billing"], [orders])
     for missing in printed:
         if missing.name.startswith("airflow-mirror."):
             continue  # a ledger on the source, of a mirror in the other direction: its brokers are 3.0 at least
+        if missing.name == "__consumer_offsets" and walled.release.number < (1, 0):
+            continue  # it says the same of it as of a topic that nobody ever asked for
         less = [acl for acl in printed if acl != missing]
         if (missing.resource_type, missing.operation) == ("GROUP", "READ"):
             less.append(replace(missing, operation="DESCRIBE"))  # enough from 1.0 on
