@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-MERGE_BELOW = 16_384  # bytes; the Mirror's default
+MERGE_BELOW = 65_536  # bytes; the Mirror's default
 _MANY = 100
 TOPIC_SETTINGS: Mapping[str, str] = {
     # Nothing may expire while it is copied, and no record's timestamp may be refused.

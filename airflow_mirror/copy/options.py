@@ -35,7 +35,7 @@ class CopyOptions:
     direct_markers: bool = True
     delivery: str = "idempotent"
     max_bytes_per_second: float | None = None
-    merge_below: int = 16384
+    merge_below: int = 65536
     transaction_bytes: int = 32 << 20
     give_up_after_s: float | None = None
     abort_on_send_failure: bool = False

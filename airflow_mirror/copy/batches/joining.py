@@ -18,6 +18,10 @@ from airflow_mirror.wire.batch import BatchHeader, RawBatch
 from airflow_mirror.wire.packed import FRAME_BYTES, Packed
 
 _JOINED_BYTES = 1 << 18  # larger batches gain nothing, because the round trip no longer matters
+# By how much smaller batches have to be than those without a codec, so that to compress again takes no longer than is
+# saved (docs/adr/0059). Below a kilobyte a batch costs so much more than its bytes that only gzip still matters.
+_SMALLER = {codec.SNAPPY: 2, codec.LZ4: 2, codec.ZSTD: 3, codec.GZIP: 32}
+_TINY, _TINY_GZIP = 1024, 128
 
 
 class Joiner:
@@ -165,22 +169,25 @@ class CompiledJoiner(Joiner):
         return cast("Send | None", first)
 
 
-def worthwhile(records: memoryview, below: int) -> int:
+def worthwhile(records: memoryview, below: int, stored: float) -> int:
     """Return the size, in bytes as stored, below which it is quicker to merge batches like the first of a response.
 
     :param below: the same of batches that are not compressed. To compress again takes the longer, the more is in them.
+    :param stored: what batches of the response have on average; nothing is decompressed where that says it already.
     """
     raw = wire_batch.batch_at(records, 0)
     if raw is None or raw.header is None or raw.header.codec == codec.NONE:
         return below
     if raw.header.record_count * FRAME_BYTES > _JOINED_BYTES:
         return 0  # a small batch of very many records
+    tiny = _TINY_GZIP if raw.header.codec == codec.GZIP else _TINY
+    below = max(below // _SMALLER.get(raw.header.codec, 1), min(below, tiny))
+    if stored >= below:
+        return 0
     try:
         plain = codec.decompress(raw.header.codec, raw.view[wire_batch.HEADER_SIZE :])
     except ValueError:
         return below
-    if raw.header.codec == codec.GZIP:  # takes five times as long as zstd
-        below //= 8
     return below * len(raw.view) // (wire_batch.HEADER_SIZE + len(plain))
 
 

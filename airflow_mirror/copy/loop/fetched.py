@@ -149,7 +149,8 @@ class Fetched:
         batches = sum(count for _, _, count in parts)
         joiner = None
         if batches > 1 and size < batches * self.merge_below:
-            below = joining.worthwhile(next(of.records for of, _, count in parts if count), self.merge_below)
+            first = next(of.records for of, _, count in parts if count)
+            below = joining.worthwhile(first, self.merge_below, size / batches)
             if size < batches * below:
                 joiner = joining.joiner(2 * below, self.max_bytes, dense=self._keeps_offsets)
         for fetched, start, _ in parts:

@@ -145,7 +145,7 @@ def test_batches_are_as_large_as_what_is_in_them(number: int, size: int, merged:
 def test_small_batch_of_very_many_records_is_as_large_as_they_are() -> None:
     many = [Record(START + i, 1_600_000_000_000, None, None, []) for i in range(13_000)]
     content = records.encode(many, codec.ZSTD, 5, 0, 0)
-    assert len(content) < 16_384 and joining.worthwhile(content, 16384) == 0
+    assert len(content) < 16_384 and joining.worthwhile(content, 65536, len(content)) == 0
 
 
 def test_what_is_large_is_seen_behind_a_response_that_is_broken() -> None:
@@ -200,3 +200,33 @@ def take_until_broken(copy: PartitionCopy) -> list[Send]:
             copy.acknowledged(step, step.base_offset, 0)
             found.append(step)
     return found
+
+
+KB = 1024
+
+
+@pytest.mark.parametrize(
+    ("number", "size", "merged"),
+    [
+        (codec.NONE, 60 * KB, True), (codec.NONE, 70 * KB, False), (codec.LZ4, 30 * KB, True),
+        (codec.LZ4, 36 * KB, False), (codec.SNAPPY, 30 * KB, True), (codec.SNAPPY, 36 * KB, False),
+        (codec.ZSTD, 20 * KB, True), (codec.ZSTD, 24 * KB, False), (codec.GZIP, 1900, True), (codec.GZIP, 2200, False),
+    ],
+)  # fmt: skip
+def test_batches_are_merged_below_a_size_of_their_codec(number: int, size: int, merged: bool) -> None:
+    """To compress them again takes by what is in them: whether they are stored in half of that or in all of it."""
+    chance = random.Random(5)
+    for value in (lambda: b"x" * 100, lambda: chance.randbytes(100)):
+        source = [Record(i, 1_600_000_000_000, None, value(), []) for i in range(size // 106)]
+        content = records.encode(source, number, 5, 0, 0)
+        (raw,) = iter_batches(memoryview(content))
+        below = joining.worthwhile(memoryview(content), 64 * KB, len(content))
+        assert (len(raw.view) < below) == merged
+
+
+def test_batches_that_are_stored_in_more_are_not_decompressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be done for each response of everybody who has large batches."""
+    chance = random.Random(5)
+    content = records.encode([Record(i, 0, None, chance.randbytes(100), []) for i in range(400)], codec.LZ4, 5, 0, 0)
+    monkeypatch.setattr(codec, "decompress", lambda *_: pytest.fail("it was decompressed"))
+    assert joining.worthwhile(memoryview(content), 64 * KB, len(content)) == 0
