@@ -207,7 +207,7 @@ def decode(
 ) -> tuple[int, int, list[FetchedPartition]]:
     """Return (throttle time in ms, top-level error, partitions) of a response body.
 
-    :param names: of the topics, by id: of a response in :data:`BY_ID`.
+    :param names: of the topics, by id: of a response in :data:`BY_ID`. One that nobody has asked for has an empty one.
     """
     if spoken >= BY_ID:
         assert names is not None
@@ -256,7 +256,7 @@ def _decode_by_id(body: memoryview, names: Mapping[bytes, str]) -> tuple[int, in
     topics, at = read_unsigned(body, 10)
     partitions: list[FetchedPartition] = []
     for _ in range(topics - 1):
-        topic = names[bytes(body[at : at + _ID_BYTES])]
+        topic = names.get(bytes(body[at : at + _ID_BYTES]), "")
         count, at = read_unsigned(body, at + _ID_BYTES)
         for _ in range(count - 1):
             fetched, at = _partition_by_id(body, at, topic)

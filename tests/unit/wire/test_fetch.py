@@ -92,6 +92,8 @@ def test_response_by_id_is_read_as_the_schema_wrote_it() -> None:
     assert bytes(first.records) == b"batches" * 100
     assert (second.tp, second.error, second.aborted, bytes(second.records)) == (TP("té", 2), 6, [], b"")
     assert [one.tp for one in found] == [TP("té", 1), TP("té", 2), TP("b", 1), TP("b", 2)]
+    _, _, found = fetch.decode(memoryview(bytearray(written)), version, {A_ID.bytes: "té"})
+    assert [one.tp for one in found] == [TP("té", 1), TP("té", 2), TP("", 1), TP("", 2)], "nobody has asked for it"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
