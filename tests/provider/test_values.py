@@ -26,6 +26,7 @@ EXEMPT = {
     "BatchHeader": "unpacked from a struct for each batch",
     "Joined": "for each batch that is merged",
     "Send": "for each batch",
+    "FetchSpec": "for each partition of a fetch",
     "FetchedPartition": "for each partition of an answer",
     "Record": "for each record",
     "_Entry": "for each record of an old format",
