@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan.store import PlanDirectory
 
-_SHORT_S = 0.5
-
 
 def home() -> Path:
     """Return ``[mirror] home``, by default ``$AIRFLOW_HOME/mirror``.
@@ -76,10 +74,6 @@ def report_dir(mirror: Mirror, run_id: str) -> Path:
     return mirror_home(mirror) / "runs" / job_name(run_id)
 
 
-def poll_interval_s(age_s: float | None = None) -> float:
-    """Return the seconds between two polls of a running job: ``[mirror] poll_interval``, less for a job that is young.
-
-    :param age_s: of a job on this host, whose polls cost next to nothing: it is waited for a tenth longer than it takes.
-    """
-    interval_s = float(conf.getfloat("mirror", "poll_interval", fallback=5.0))
-    return interval_s if age_s is None else min(interval_s, max(_SHORT_S, age_s / 10))
+def poll_interval_s() -> float:
+    """Return ``[mirror] poll_interval``: seconds between two polls of a running job."""
+    return float(conf.getfloat("mirror", "poll_interval", fallback=5.0))

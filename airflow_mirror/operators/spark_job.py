@@ -209,12 +209,11 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         """
         self._job = external_id  # set again for on_kill after a reconnect
         show_links(self, context, external_id["dir"])
-        began = said = time.monotonic()
+        said = time.monotonic()
         while self.is_job_active(self.get_job_status(external_id, context)):
-            is_away = self.runner.is_away(external_id)
-            if self.deferrable and is_away:
+            if self.deferrable and self.runner.is_away(external_id):
                 self._defer(external_id)
-            time.sleep(poll_interval_s(None if is_away else time.monotonic() - began))
+            time.sleep(poll_interval_s())
             progress = self.runner.progress(external_id)
             if self._mirror is not None:
                 tell_copy(self._mirror.name, progress)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
 
-from airflow_mirror.errors import InvalidField, TryAgain
+from airflow_mirror.errors import InvalidField
 from airflow_mirror.hooks.gauges import tell_lag
 from airflow_mirror.hooks.lag import LagProbe
 from airflow_mirror.hooks.outcomes import task_outcome
@@ -36,12 +36,11 @@ class WaitForCatchUpSensor(BaseSensorOperator):
     :param samples: how many good samples in a row; a single one may be chance (templated).
     :param stuck_after_s: how long a partition that has lag may not move (templated).
     :param require_tail: False also waits when no tail runs (templated).
-    :param deferrable: wait in the triggerer, without a slot. :param defer_after_s: only if it takes longer than this: the
-        way there and back takes some seconds itself (templated).
+    :param deferrable: wait in the triggerer, without a slot.
     """
 
     template_fields: Sequence[str] = (
-        "mirror", "plan", "max_lag_records", "samples", "stuck_after_s", "require_tail", "defer_after_s",
+        "mirror", "plan", "max_lag_records", "samples", "stuck_after_s", "require_tail",
     )  # fmt: skip
     template_fields_renderers = {"mirror": "json"}
     samples_lag = True
@@ -56,7 +55,6 @@ class WaitForCatchUpSensor(BaseSensorOperator):
         stuck_after_s: float | str = 300.0,
         require_tail: bool | str = True,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
-        defer_after_s: float | str = 15.0,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("render_template_as_native_obj", True)
@@ -67,21 +65,22 @@ class WaitForCatchUpSensor(BaseSensorOperator):
         self.mirror = mirror.to_dict() if isinstance(mirror, Mirror) else mirror
         self.plan = plan
         self.max_lag_records, self.samples, self.stuck_after_s = max_lag_records, samples, stuck_after_s
-        self.require_tail, self.deferrable, self.defer_after_s = require_tail, deferrable, defer_after_s
+        self.require_tail, self.deferrable = require_tail, deferrable
         self._judge: CatchUp | None = None
         self._probe: LagProbe | None = None
         self._hash = ""
 
     def execute(self, context: Context) -> Any:
-        """Wait here, or take the first samples and wait in the triggerer."""
+        """Wait here, or take one sample and wait in the triggerer."""
         try:
             if not self.deferrable:
                 return super().execute(context)
-            if (found := self._look_first(context)) is not None:
-                return found
+            result = self.poke(context)
         finally:
             if self._probe is not None:
                 self._probe.close()
+        if result.is_done:
+            return result.xcom_value
         judge = self._judge
         assert judge is not None
         trigger = CatchUpTrigger(
@@ -95,40 +94,22 @@ class WaitForCatchUpSensor(BaseSensorOperator):
         )
         self.defer(trigger=trigger, method_name="execute_complete", timeout=timedelta(seconds=self.timeout))
 
-    def _look_first(self, context: Context) -> dict[str, Any] | None:
-        """Return the lag if the mirror catches up before it is time for the triggerer."""
-        with task_outcome():
-            until = time.monotonic() + number("defer_after_s", self.defer_after_s, least=0)
-            done, found = self._look(context)
-            while not done and time.monotonic() + self.poke_interval < until:
-                time.sleep(self.poke_interval)
-                try:
-                    done, found = self._look(context)
-                except TryAgain as e:  # which the triggerer bears for a while
-                    self.log.warning("%s", e)
-                    break
-        return found if done else None
-
     def poke(self, context: Context) -> PokeReturnValue:
         """Take one sample."""
         with task_outcome():
-            done, found = self._look(context)
-        return PokeReturnValue(is_done=done, xcom_value=found)
-
-    def _look(self, context: Context) -> tuple[bool, dict[str, Any]]:
-        mirror = mirror_from(self.mirror)
-        if self._judge is None or self._probe is None:
-            self._judge = CatchUp(
-                max_lag_records=int(number("max_lag_records", self.max_lag_records)),
-                samples=int(number("samples", self.samples, least=1)),
-                stuck_after_s=number("stuck_after_s", self.stuck_after_s),
-            )
-            self._hash = plan_hash(self, self.plan, mirror, context)
-            self._probe = LagProbe(mirror, load_plan(self._hash, mirror), flag("require_tail", self.require_tail))
-        done, found = self._probe.look(self._judge, time.monotonic())
+            mirror = mirror_from(self.mirror)
+            if self._judge is None or self._probe is None:
+                self._judge = CatchUp(
+                    max_lag_records=int(number("max_lag_records", self.max_lag_records)),
+                    samples=int(number("samples", self.samples, least=1)),
+                    stuck_after_s=number("stuck_after_s", self.stuck_after_s),
+                )
+                self._hash = plan_hash(self, self.plan, mirror, context)
+                self._probe = LagProbe(mirror, load_plan(self._hash, mirror), flag("require_tail", self.require_tail))
+            done, found = self._probe.look(self._judge, time.monotonic())
         tell_lag(mirror.name, found)
         self.log.info("%s", found)
-        return done, found | self._probe.seen
+        return PokeReturnValue(is_done=done, xcom_value=found | self._probe.seen)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
         """Return the lag from the trigger's event, or raise its error."""

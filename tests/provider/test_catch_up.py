@@ -90,7 +90,7 @@ def test_caught_up_with_what_is_committed_it_says_what_is_not(
 
 
 def sensor(mirror: dict[str, Any], **kwargs: Any) -> WaitForCatchUpSensor:
-    kwargs = {"plan": PLAN, "require_tail": False, "samples": 2, "poke_interval": 0.01, "defer_after_s": 0, **kwargs}
+    kwargs = {"plan": PLAN, "require_tail": False, "samples": 2, "poke_interval": 0.01, **kwargs}
     return WaitForCatchUpSensor(task_id="w", mirror=mirror, **kwargs)
 
 
@@ -183,31 +183,6 @@ def test_topic_that_joins_meanwhile_is_waited_for(
 def test_already_caught_up_it_does_not_defer(lags: Lags, mirror: dict[str, Any], context: dict[str, Any]) -> None:
     lags += [0]
     assert sensor(mirror, samples=1, deferrable=True).execute(context)["lag_records"] == 0
-
-
-def test_a_wait_that_is_short_is_over_before_the_triggerer_would_have_begun(
-    lags: Lags, mirror: dict[str, Any], context: dict[str, Any]
-) -> None:
-    lags += [60, 1, 0, 0]
-    result = sensor(mirror, deferrable=True, defer_after_s=60).execute(context)
-    assert [row["lag"] for row in result["course"]] == [60, 1, 0, 0]
-
-
-def test_a_longer_wait_goes_to_the_triggerer(lags: Lags, mirror: dict[str, Any], context: dict[str, Any]) -> None:
-    lags += [40]
-    with pytest.raises(TaskDeferred):
-        sensor(mirror, deferrable=True, defer_after_s="0.05").execute(context)
-
-
-def test_a_cluster_that_is_away_meanwhile_is_borne_by_the_triggerer(
-    lags: Lags, mirror: dict[str, Any], context: dict[str, Any]
-) -> None:
-    """It fails the task if it is away at the first look, as ever."""
-    lags += [40, ClusterUnreachable("source", "x:1", "refused"), 0]
-    with pytest.raises(TaskDeferred) as deferred:
-        sensor(mirror, deferrable=True, defer_after_s=60).execute(context)
-    (event,) = events(trigger_of(deferred.value)[0])
-    assert event["status"] == "caught_up"
 
 
 @pytest.mark.parametrize("deferrable", [False, True])

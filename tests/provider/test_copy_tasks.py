@@ -16,7 +16,6 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.hooks.home import poll_interval_s
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.mirror import Mirror
@@ -301,11 +300,3 @@ def test_tail_that_dies_at_once_fails_its_task(
     fake_spark[1]["is"] = "damaged"
     with pytest.raises(AirflowFailException, match="foreign data"):
         StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail").execute(context)
-
-
-def test_a_short_job_is_not_waited_for_much_longer_than_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job of nine seconds was noticed up to five seconds later."""
-    assert poll_interval_s() == 5
-    assert [poll_interval_s(age_s) for age_s in (0, 9, 30, 3600)] == [0.5, 0.9, 3.0, 5.0]
-    monkeypatch.setenv("AIRFLOW__MIRROR__POLL_INTERVAL", "0.1")
-    assert poll_interval_s(9) == 0.1
