@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.wire.connection import Connection
+from airflow_mirror.wire.topology import ID_BYTES
 from airflow_mirror.wire.varint import read_unsigned, tags_end, unsigned
 
 K = TypeVar("K")
@@ -33,7 +34,6 @@ _ASKED_BY_ID = struct.Struct(">iiqiqi")  # partition, leader epoch, offset, last
 _ASKED_V4 = struct.Struct(">iqi")  # partition, offset, max bytes
 _ANSWER = struct.Struct(">ihqq")  # partition, error, high watermark, last stable offset
 _ANSWER_BY_ID = struct.Struct(">ihqqq")  # ... and the log start
-_ID_BYTES = 16
 _ABORTED = struct.Struct(">qq")
 
 
@@ -55,7 +55,7 @@ class Place(NamedTuple):
 
     :param session_id: 0: of no session before this request. :param epoch: -1: no session; 0: a new one begins.
     :param forgotten: partitions that the session loses, as they were named.
-    :param by_id: all partitions of the session are named by topic ids: for a broker one by names is another session.
+    :param by_id: topics are named by their ids, of all partitions. To a broker a session by names is another one.
     """
 
     session_id: int
@@ -99,16 +99,16 @@ def takes_ids(connection: Connection) -> bool:
 
 def ask(
     connection: Connection, specs: Sequence[FetchSpec], max_wait_ms: int, min_bytes: int, max_bytes: int, isolation: int,
-    *, wait: bool = True, place: Place = NO_SESSION, by_id: bool = False,
+    *, wait: bool = True, place: Place = NO_SESSION,
 ) -> int:  # fmt: skip
     """Send a request in the newest version that the broker serves; return its correlation id.
 
-    :param wait: see :meth:`Connection.send`. :param place: only where :func:`has_sessions`.
-    :param by_id: in :data:`BY_ID`, only where :func:`takes_ids`, and if each of ``specs`` has an id; else by names.
+    :param wait: see :meth:`Connection.send`. :param place: with a session only where :func:`has_sessions`, by ids only
+        where :func:`takes_ids`.
     """
-    spoken = BY_ID if by_id else version(connection)
+    spoken = BY_ID if place.by_id else version(connection)
     body = encode(specs, max_wait_ms, min_bytes, max_bytes, isolation, spoken, place)
-    return connection.send(API_KEY, spoken, [body], flexible=by_id, wait=wait)
+    return connection.send(API_KEY, spoken, [body], flexible=place.by_id, wait=wait)
 
 
 def answer(connection: Connection, correlation_id: int) -> tuple[int, int, list[FetchedPartition]]:
@@ -256,8 +256,8 @@ def _decode_by_id(body: memoryview, names: Mapping[bytes, str]) -> tuple[int, in
     topics, at = read_unsigned(body, 10)
     partitions: list[FetchedPartition] = []
     for _ in range(topics - 1):
-        topic = names.get(bytes(body[at : at + _ID_BYTES]), "")
-        count, at = read_unsigned(body, at + _ID_BYTES)
+        topic = names.get(bytes(body[at : at + ID_BYTES]), "")
+        count, at = read_unsigned(body, at + ID_BYTES)
         for _ in range(count - 1):
             fetched, at = _partition_by_id(body, at, topic)
             partitions.append(fetched)

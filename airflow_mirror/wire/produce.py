@@ -17,6 +17,7 @@ from typing import NamedTuple
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.wire.batch import build
 from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.topology import ID_BYTES
 from airflow_mirror.wire.varint import read_unsigned, tags_end, unsigned
 
 # Ids in place of names: KIP-516.
@@ -52,7 +53,6 @@ def _with_wrong_checksum() -> bytes:
 # (UnifiedLog.analyzeAndValidateRecords): it answers TOPIC_AUTHORIZATION_FAILED or CORRUPT_MESSAGE, and writes nothing.
 INVALID = _with_wrong_checksum()
 
-_ID_BYTES = 16
 _PARTITION, _PLACE = struct.Struct(">i"), struct.Struct(">ii")  # a partition, alone and with its batch's size
 _ANSWER = struct.Struct(">ihqqq")  # partition, error, base offset, append time, log start
 
@@ -116,7 +116,7 @@ def decode(body: memoryview, names: Mapping[bytes, str] | None = None) -> tuple[
         if names is None:
             topic, at = _string(body, at)
         else:
-            topic, at = names[bytes(body[at : at + _ID_BYTES])], at + _ID_BYTES
+            topic, at = names[bytes(body[at : at + ID_BYTES])], at + ID_BYTES
         count, at = _count(body, at, compact)
         for _ in range(count):
             partition, error, base_offset, _time, _start = _ANSWER.unpack_from(body, at)

@@ -26,16 +26,16 @@ OVER = frozenset(
 class FetchSession:
     """The partitions that a broker keeps for one client, and what it still has to be told. One request at a time.
 
-    :param takes_ids: the broker knows topics by their ids; they are named so while those of all are known.
+    :ivar takes_ids: the broker knows topics by their ids; they are named so while those of all are known.
     """
 
-    def __init__(self, takes_ids: bool = False) -> None:
+    def __init__(self) -> None:
         self._id = self._epoch = 0
         self._held: dict[TopicPartition, FetchSpec] = {}
         self._changed: dict[TopicPartition, None] = {}
         self._gone: dict[TopicPartition, FetchSpec] = {}
         self._without_id: set[TopicPartition] = set()
-        self.takes_ids, self._by_id = takes_ids, False
+        self.takes_ids = self._by_id = False
 
     def __len__(self) -> int:
         return len(self._held)

@@ -12,6 +12,8 @@ from airflow_mirror.common.partition import TopicPartition
 
 T = TypeVar("T")
 
+ID_BYTES = 16  # of a topic's id in a request
+
 
 class Leader(NamedTuple):
     """The leader of a partition and its epoch. ``node_id`` -1: no leader now; ``epoch`` -1: unknown."""

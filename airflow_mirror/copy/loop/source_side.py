@@ -191,18 +191,18 @@ class SourceSide:
         specs = [
             FetchSpec(p.range.source, p.fetch_offset, share, p.source_leader.epoch, p.range.source_id) for p in partitions
         ]
-        place = fetch.NO_SESSION
-        lane.by_id = fetch.takes_ids(lane.connection) and all(spec.topic_id for spec in specs)
         if lane.kind is Kind.REST:
             lane.settle_session()
             for spec in specs:
                 lane.session.put(spec)
             specs, place = lane.session.request()
-            lane.by_id = place.by_id
+        else:
+            by_id = fetch.takes_ids(lane.connection) and all(spec.topic_id for spec in specs)
+            place = fetch.NO_SESSION._replace(by_id=by_id)
+        lane.by_id = place.by_id
         # A fetch changes nothing on either side: one that is lost is asked again, behind the opening that follows.
         sent = fetch.ask(
-            lane.connection, specs, _WAIT_MS[lane.kind], 1, size, self._isolation, wait=False, place=place,
-            by_id=lane.by_id,
+            lane.connection, specs, _WAIT_MS[lane.kind], 1, size, self._isolation, wait=False, place=place
         )  # fmt: skip
         self._lines.sent(lane, sent)
         waiting = self._waiting.get(lane.key, {})

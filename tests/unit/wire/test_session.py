@@ -97,7 +97,8 @@ A1, B1 = (one._replace(topic_id=AN_ID) for one in (A, B))
 @pytest.fixture
 def by_id() -> FetchSession:
     """A session of A and B by their topic's id, which the broker keeps as 7."""
-    one = FetchSession(takes_ids=True)
+    one = FetchSession()
+    one.takes_ids = True
     one.put(A1)
     one.put(B1)
     assert one.request() == ([A1, B1], Place(0, 0, by_id=True))
