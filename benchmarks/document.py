@@ -9,7 +9,6 @@ from benchmarks import plot, table, targets
 from benchmarks.results import LATEST, Results
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
-_BLOCK = re.compile(r"(<!-- results: .*? -->\n).*?(<!-- end of results -->)", re.DOTALL)
 
 
 def stored() -> Results | None:
@@ -35,10 +34,13 @@ def block(results: Results) -> str:
 
 def page_with(page: str, results: Results | None) -> str:
     """Return the page with its block made anew; without results it keeps the ones that it has."""
-    if results is None:
-        return page
-    made = block(results)
-    return _BLOCK.sub(lambda found: f"{found[1]}\n{made}\n{found[2]}", page)
+    return page if results is None else with_block(page, "results", block(results))
+
+
+def with_block(page: str, name: str, made: str) -> str:
+    """Return a page with all between the marks of a name replaced."""
+    marked = re.compile(rf"(<!-- {name}: .*? -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
+    return marked.sub(lambda found: f"{found[1]}\n{made}\n{found[2]}", page)
 
 
 def write() -> None:

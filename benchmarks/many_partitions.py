@@ -45,19 +45,23 @@ def ranges_of(source: Cluster, topics: int, partitions: int) -> list[CopyRange]:
     names = [f"t{number:05}" for number in range(topics)]
     with WireCluster(settings(source)) as wire:
         wire.refresh(names)
-        tps = [TopicPartition(name, p) for name in names for p in range(partitions)]
-        ends = wire.high_watermarks(tps)
-        return [
-            CopyRange(
-                source_topic=tp.topic,
-                target_topic=tp.topic,
-                partition=tp.partition,
-                start_offset=0,
-                end_offset=ends[tp],
-                source_topic_id=wire.topic_id(tp.topic),
-            )
-            for tp in tps
-        ]
+        return whole_of(wire, [TopicPartition(name, p) for name in names for p in range(partitions)])
+
+
+def whole_of(wire: WireCluster, tps: Sequence[TopicPartition], to: str | None = None) -> list[CopyRange]:
+    """Return the whole of partitions as they stand now. :param to: the target's topic; None: of the same name."""
+    ends = wire.high_watermarks(tps)
+    return [
+        CopyRange(
+            source_topic=tp.topic,
+            target_topic=to or tp.topic,
+            partition=tp.partition,
+            start_offset=0,
+            end_offset=ends[tp],
+            source_topic_id=wire.topic_id(tp.topic),
+        )
+        for tp in tps
+    ]
 
 
 class Measured:

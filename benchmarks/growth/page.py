@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.document import PAGE
+from benchmarks.document import PAGE, with_block
 from benchmarks.growth import points
 from benchmarks.growth.measuring import Measured
 from benchmarks.growth.model import TERMS, Forecast, Model, Size, fit, forecast, size_of
@@ -18,7 +17,6 @@ from benchmarks.table import markdown
 
 STORED = Path(__file__).parents[1] / "results" / "growth.json"
 PLOT = PAGE.parent / "images" / "growth.svg"
-_BLOCK = re.compile(r"(<!-- growth: .*? -->\n).*?(<!-- end of growth -->)", re.DOTALL)
 _TB, _GB = 1e12, 1e9
 LARGE, EXECUTORS, GBIT_S = (50 * _TB, 20_000), 40, 10.0
 _BATCHES = (1_000, 4_000, 16_000, 64_000, 256_000, 1_000_000)
@@ -80,8 +78,7 @@ def block(growth: Growth) -> str:
 
 def page_with(page: str, growth: Growth) -> str:
     """Return the page with its block made anew."""
-    made = block(growth)
-    return _BLOCK.sub(lambda found: f"{found[1]}\n{made}\n\n{found[2]}", page)
+    return with_block(page, "growth", f"{block(growth)}\n")
 
 
 def write() -> None:

@@ -394,13 +394,26 @@ def a_groups_offset_in_a_transaction(a: Asker, note: Note) -> None:
     note("after the end", a.commit_offset(name, pid, epoch, group, 44))
 
 
-@case(since=(1, 1))  # fetch sessions (KIP-227)
-def a_fetch_session(a: Asker, note: Note) -> None:
-    def ask(what: str, number: int, epoch: int, offsets: dict[int, int], forgotten: tuple[int, ...] = ()) -> int:
-        told, answer = a.fetch_in_session(number, epoch, offsets, forgotten)
+def in_sessions(a: Asker, note: Note, by: str = "") -> Callable[..., int]:
+    """Return what asks in a session, notes the answer, and returns the session's number.
+
+    :param by: the id by which the topic is named, if a request says no other; empty: by its name.
+    """
+
+    def ask(
+        what: str, number: int, epoch: int, offsets: dict[int, int], forgotten: tuple[int, ...] = (),
+        topic_id: str = by,
+    ) -> int:  # fmt: skip
+        told, answer = a.fetch_in_session(number, epoch, offsets, forgotten, topic_id)
         note(what, answer)
         return told
 
+    return ask
+
+
+@case(since=(1, 1))  # fetch sessions (KIP-227)
+def a_fetch_session(a: Asker, note: Note) -> None:
+    ask = in_sessions(a, note)
     a.produce(batch(2))
     one = ask("it begins", 0, 0, {0: 0})
     ask("at the same offset", one, 1, {})
@@ -453,14 +466,7 @@ def a_fetch_names_its_topic_by_the_id(a: Asker, note: Note) -> None:
 
 @case(since=(3, 1))
 def a_fetch_session_names_topics_by_ids(a: Asker, note: Note) -> None:
-    def ask(
-        what: str, number: int, epoch: int, offsets: dict[int, int], forgotten: tuple[int, ...] = (),
-        topic_id: str = a.topic_id,
-    ) -> int:  # fmt: skip
-        told, answer = a.fetch_in_session(number, epoch, offsets, forgotten, topic_id)
-        note(what, answer)
-        return told
-
+    ask = in_sessions(a, note, a.topic_id)
     a.produce(batch(2))
     one = ask("it begins", 0, 0, {0: 0})
     ask("at the same offset", one, 1, {})

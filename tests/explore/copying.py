@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -441,11 +441,7 @@ def person(w: World, name: str, **when: Any) -> Actor:
         w.target.create(TOPIC)
         w.know_topics()
 
-    def body() -> None:
-        touches = frozenset({f"log:{TOPIC}", f"topic:{TOPIC}"})
-        w.s.ask(f"target: delete {TOPIC} and create it again", again, effect=True, at="target", touches=touches)
-
-    return w.s.add(Actor(name, body, fragile=False, **when))
+    return _creates_again(w, name, "target", again, frozenset({f"log:{TOPIC}", f"topic:{TOPIC}"}), **when)
 
 
 def owner(w: World, name: str, **when: Any) -> Actor:
@@ -454,10 +450,14 @@ def owner(w: World, name: str, **when: Any) -> Actor:
     def again() -> None:
         Writer(w.source.create(TOPIC).logs[0]).plain(4 * BATCHES, size=9)
 
+    return _creates_again(w, name, "source", again, frozenset({"source"}), **when)
+
+
+def _creates_again(
+    w: World, name: str, side: str, again: Callable[[], None], touches: frozenset[str], **when: Any
+) -> Actor:  # fmt: skip
     def body() -> None:
-        w.s.ask(
-            f"source: delete {TOPIC} and create it again", again, effect=True, at="source", touches=frozenset({"source"})
-        )
+        w.s.ask(f"{side}: delete {TOPIC} and create it again", again, effect=True, at=side, touches=touches)
 
     return w.s.add(Actor(name, body, fragile=False, **when))
 

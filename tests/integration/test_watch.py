@@ -159,6 +159,14 @@ def create_again(cluster: Cluster, topic: str) -> None:
     create(cluster, topic)
 
 
+def create_again_unseen(tail: Tail, cluster: Cluster, topic: str, records: int) -> None:
+    """Nothing is fetched, and nobody looks, between the old topic and the new one with all its records."""
+    tail.hold()
+    create_again(cluster, topic)
+    write(cluster, topic, records, 7)
+    tail.held.clear()
+
+
 def test_topic_created_again_between_fetches_gives_none_of_its_records(
     source_cluster: Cluster, target_cluster: Cluster, two: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,10 +176,7 @@ def test_topic_created_again_between_fetches_gives_none_of_its_records(
         at(target_cluster, hit, 90)
         wait_until(lambda: tail.copy_of(hit).watched == 90, "the topic is looked at")
         monkeypatch.setattr(watch, "_EVERY_S", 1e9)
-        tail.hold()
-        create_again(source_cluster, hit)
-        write(source_cluster, hit, 140, 7)
-        tail.held.clear()
+        create_again_unseen(tail, source_cluster, hit, 140)
         error = end_of(tail, source_cluster, target_cluster, hit, beside)
     assert f"{hit}-0 offsets [0, 90): the source topic was deleted and created again" in error
 
@@ -186,10 +191,7 @@ def test_topic_created_again_between_fetches_by_name_names_doubtful_offsets(
         at(target_cluster, hit, 90)
         wait_until(lambda: tail.copy_of(hit).watched == 90, "the topic is looked at")
         monkeypatch.setattr(watch, "_EVERY_S", 1e9)
-        tail.hold()
-        create_again(source_cluster, hit)
-        write(source_cluster, hit, 140, 7)
-        tail.held.clear()
+        create_again_unseen(tail, source_cluster, hit, 140)
         at(target_cluster, hit, 140)  # the new topic's records were taken for the old one's
         monkeypatch.setattr(watch, "_EVERY_S", 0.1)
         error = end_of(tail, source_cluster, target_cluster, hit, beside)
@@ -265,10 +267,7 @@ def test_source_shorter_than_the_position_names_the_missing_offsets(
     hit, beside = two
     with following(source_cluster, target_cluster, two, monkeypatch, with_ids=False) as tail:
         at(target_cluster, hit, 90)
-        tail.hold()
-        create_again(source_cluster, hit)
-        write(source_cluster, hit, 40, 7)
-        tail.held.clear()
+        create_again_unseen(tail, source_cluster, hit, 40)
         error = end_of(tail, source_cluster, target_cluster, hit, beside)
     assert f"{hit}-0 offsets [40, 90): the source's log ends at 40" in error
 
