@@ -115,7 +115,7 @@ test-pythons: ## the unit and provider tests on every Python from 3.11 that is f
 newest: setup
 	@for found in $$($(MAKE) --no-print-directory pythons | sort -rV); do \
 	  v=$${found%%=*}; p=$${found#*=}; \
-	  [ "$$v" = "$$($(BIN)/python -c 'import sys; print(*sys.version_info[:2], sep=".")')" ] && break; \
+	  [ "$$v" = "$(call version,$(BIN)/python)" ] && break; \
 	  $(MAKE) --no-print-directory VENV=.venv-$$v PYTHON=$$p setup >&2 && { echo "--on .venv-$$v/bin/python"; break; }; \
 	  echo "Python $$v: left out, since it has not all that is needed" >&2; \
 	done
