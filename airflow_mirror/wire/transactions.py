@@ -362,8 +362,8 @@ def write_txn_markers(
     :raises ApiNotServed: the listener lets only brokers write markers; nothing was written.
     :raises MissingRight: needs CLUSTER_ACTION on the cluster; ALTER is enough from 3.8 on.
     :raises Fenced: a marker or batch with a higher epoch of this producer was written before.
-    :raises Fenced: with TRANSACTION_COORDINATOR_FENCED: a marker with a higher coordinator epoch was written before;
-        nothing was written now. See :func:`coordinator_epoch_of`.
+    :raises Fenced: with TRANSACTION_COORDINATOR_FENCED: a marker with a higher coordinator epoch was written before the
+        refused ones. See :func:`coordinator_epoch_of`.
     :raises ConnectionLost: no response; :raises BrokerError: not the leader any more, too few replicas.
     """
     if count < 1:
@@ -391,6 +391,6 @@ def coordinator_epoch_of(cluster: WireCluster, tp: TopicPartition, producer_id: 
     The epoch grows with each restart and move of the coordinator, so on a cluster with a past it is never 0. The leader
     learns it from the coordinator's last marker and requires nothing before the first one.
     """
-    # If the coordinator moves behind this look, the leader refuses the markers once more, and has written none.
+    # If the coordinator moves behind this look, the leader refuses the markers once more.
     states = cluster.describe_producers([tp])[tp]
     return max([0, *(s.coordinator_epoch for s in states if s.producer_id == producer_id)])

@@ -43,6 +43,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.policy import marker_id
 from airflow_mirror.copy.writer import handover
 from airflow_mirror.errors import MirrorError, MissingRight, TargetMoved, TryAgain
+from airflow_mirror.kafka.permit import since_boot_s
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import ApiNotServed, Fenced
@@ -65,7 +66,7 @@ _TRIES = 20
 class _Hold:
     """A partition that we own.
 
-    :param confirmed: monotonic time (s) at which we sent the last request whose response proved ownership.
+    :param confirmed: seconds since boot at which we sent the last request whose response proved ownership.
     :param coordinator_epoch: lowest coordinator epoch that direct markers must carry, as far as we know.
     """
 
@@ -205,7 +206,7 @@ class Padder:
             except (MissingRight, ApiNotServed) as e:
                 self.direct = False  # fall back to single markers through the coordinator
                 log.warning("holes are padded one by one from here on, which is slower: %s", e)
-        asked = time.monotonic()
+        asked = since_boot_s()
         # Who dies in it leaves a transaction without data, open or decided. The next owner's InitProducerId ends it,
         # with the one marker that belongs to this hole, before that owner reads the log end.
         hold.client.write_marker(tp, hold.producer_id, hold.epoch)
@@ -225,21 +226,20 @@ class Padder:
         except Fenced as e:
             if e.code != ErrorCode.TRANSACTION_COORDINATOR_FENCED:
                 raise
-            # The only error that proves that nothing was written: the coordinator has a new epoch, which leaders compare
-            # before they append (ProducerAppendInfo.appendEndTxnMarker).
+            # The coordinator has a new epoch, which leaders compare before they append each marker
+            # (ProducerAppendInfo.appendEndTxnMarker). The first ones of a bulk are in the log if that epoch came amid it.
             newest = coordinator_epoch_of(self.target, tp, hold.producer_id)
             if newest <= hold.coordinator_epoch:
                 raise
-            # Nothing was written: the next step reads the end again and sends them under this epoch.
+            # All that was appended was before the answer: the next step reads the end and sends what is left.
             hold.coordinator_epoch = newest
             return 0
         return count
 
     def _confirm(self, tp: TopicPartition, hold: _Hold) -> None:
         """Check that the partition is still ours, unless that was proved less than ``_FRESH_S`` ago."""
-        asked = time.monotonic()
-        # This clock stands still while the machine sleeps, and a proof of before looks fresh behind that. The lease's
-        # clock does not: `check` refuses what comes behind a sleep of more than VALID_S.
+        # A clock that goes on while the machine sleeps: a proof of before would look fresh behind that.
+        asked = since_boot_s()
         if asked - hold.confirmed < _FRESH_S:
             return
         # Somebody may take over right behind the answer: that one waits _QUIET_S before it reads the log end, and our
@@ -254,7 +254,7 @@ class Padder:
         client = TransactionClient(self.target, marker_id(self.mirror, tp), self.check)
         # First the takeover, then the quiet time, and only then the log end: a last marker that an earlier owner still
         # had a proof for is in the log by then. The other way round it could come behind the end that was read.
-        asked = time.monotonic()
+        asked = since_boot_s()
         taken = handover.take_over(client)
         self._holds[tp] = _Hold(client=client, producer_id=taken.producer_id, epoch=taken.epoch, confirmed=asked)
         doubt_s = self._doubtful.pop(tp, 0.0) - time.monotonic()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from airflow_mirror.copy.writer import padding
-from tests.driven.cluster import DrivenCluster
+from airflow_mirror.wire.error_codes import ErrorCode
+from tests.driven.cluster import TRANSACTION, DrivenCluster
 from tests.driven.content import Writer
 from tests.driven.copying import copy, errors, ranges_of
-from tests.driven.script import Fault
+from tests.driven.script import Fault, Request
 
 MARKERS = "WriteTxnMarkers"
 
@@ -45,6 +46,30 @@ def test_last_marker_is_sent_right_after_proof_of_ownership(
     asked = pad(source, target)
     last = max(i for i, api in enumerate(asked) if api == MARKERS)
     assert asked[last - 2 : last + 1] == [MARKERS, "DescribeTransactions", MARKERS]
+
+
+@pytest.mark.parametrize(("size", "sent"), [(5, [2, 1]), (6, [2, 1, 1]), (7, [2, 2, 1])])
+def test_bulk_that_a_moved_coordinator_cuts_in_two_fills_what_is_left(
+    source: DrivenCluster, target: DrivenCluster, size: int, sent: list[int]
+) -> None:
+    """Two of its markers are in the log, then a repeated one of the new coordinator, and the rest is refused."""
+    log = source.create("t").logs[0]
+    target.create("t")
+    Writer(log).plain(2)
+    Writer(log).skip(size)
+    Writer(log).plain(2)
+
+    def shorten(request: Request) -> None:
+        del request.message.markers[2:]
+
+    def move(_: Request) -> None:
+        target.move_coordinator(TRANSACTION, 1, repeat_markers=True)
+
+    fault = Fault(before=shorten, after=move, code=ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+    rule = target.script.on(MARKERS, nth=1, fault=fault)
+    pad(source, target)
+    assert rule.hits
+    assert [len(r.message.markers) for r in target.asked(MARKERS)] == sent
 
 
 @pytest.mark.usefixtures("holed")
