@@ -77,10 +77,14 @@ def of_fence(target: Side, mirror: str) -> OfFence:
         there = None
     # Told while it is lifted as well: until that is decided to be done, its rules may be there, and those of others not
     # yet.
-    if there is None or there.is_over:
+    if there is None:
         return OfFence()
+    decided = f"{there.id} {there.phase}"
+    if there.is_over:
+        return OfFence(decided=decided)
     intent = intent_of(target, mirror, there)
-    return OfFence(frozenset({*intent.instead_deny, *intent.instead_allow}), frozenset(intent.taken_away))
+    added = frozenset({*intent.instead_deny, *intent.instead_allow})
+    return OfFence(added, frozenset(intent.taken_away), decided)
 
 
 def _decided(on: Platform, mirror: str, there: FenceState, intent: Intent) -> FenceState:

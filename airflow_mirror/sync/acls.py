@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from airflow_mirror.common.policy import LEDGER, OWN_IDS
-from airflow_mirror.errors import InvalidField, NoAuthorizer
+from airflow_mirror.errors import InvalidField, NoAuthorizer, TryAgain
 from airflow_mirror.kafka.acls import unless_none_is_enforced
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import Acl
@@ -40,16 +40,19 @@ from airflow_mirror.sync.topics import settle
 
 PHASES = (EARLY, CUTOVER)
 Granted = Callable[[], AbstractContextManager[Permit]]
+_READINGS = 5  # a fence changes four times in its life: up, opened, swapped, lifted
 
 
 class OfFence(NamedTuple):
     """Rules of a source that are as they are only while a cutover's fence stands there.
 
     :param added: by the fence, which names applications. :param taken: of others, taken away until it is lifted.
+    :param decided: what is decided about that fence; another one where anything of it may have changed.
     """
 
     added: frozenset[Acl] = frozenset()
     taken: frozenset[Acl] = frozenset()
+    decided: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,24 +197,21 @@ def sync_acls(
 ) -> AclReport:
     """Bring the target's rules in line with the source's, and read them back.
 
-    :param fence: tells what a fence has changed on the source; asked behind the reading of its rules.
+    :param fence: tells what a fence has changed on the source; asked on both sides of the reading of its rules.
     :param granted: returns what each write is done in, which gives its permit; it raises where nothing may be written.
     :raises InvalidField: a phase that does not exist, a principal that nobody knows, or an ambiguous map of principals.
     :raises TopicsShared: readers of one source's records would be given another's.
     :raises NoAuthorizer: the target has none.
     :raises NotKept: a change is not visible when read back.
     :raises MissingRight: the principal lacks DESCRIBE on the cluster, or on the target ALTER.
+    :raises TryAgain: a fence is raised, swapped or lifted on the source all the time.
     """
     how = how or AclOptions()
     phase, dry_run = how.phase, how.dry_run
     if phase not in PHASES:
         raise InvalidField("phase", phase, "unknown", f"Use one of {', '.join(PHASES)}.")
     require_exclusive_topics(plan, "let ACLs follow")
-    rules, notes = _rules_of_source(source)
-    # Behind the rules, because a fence decides before it changes the first of them. By its record and not by their form:
-    # who denies writing to an application by name may be the site.
-    of_fence = fence()
-    rules = (rules - of_fence.added) | of_fence.taken
+    rules, notes = _rules_without_fence(source, fence)
     remove = how.remove and not notes  # a source that has lost its authorizer has not taken any right back
     scope = read_scope(plan, source, target, rules, how.own, cluster_wide=how.cluster_wide)
     is_open = is_open_by_default(target) if how.open_to_all is None else how.open_to_all
@@ -268,6 +268,21 @@ def read_scope(
     strangers = others(scope, topics, groups, own_patterns(rules, scope))
     own_memory = {(TOPIC, ("LITERAL", name)) for name in LEDGER} | {(GROUP, ("LITERAL", OWN_IDS[0]))}
     return replace(scope, others=strangers if source else strangers | own_memory)
+
+
+def _rules_without_fence(source: ClusterAdmin, fence: Callable[[], OfFence]) -> tuple[frozenset[Acl], list[str]]:
+    """Return the source's rules as they are when no fence is up, and what to know of them."""
+    # A fence decides before it changes the first rule, and decides that it is over behind the last. So what is decided
+    # before and behind the reading is the same, or the rules may be of neither: those of a fence that was lifted in
+    # between would pass for the site's. By its record and not by their form: who denies writing to an application by
+    # name may be the site.
+    before = fence()
+    for _ in range(_READINGS):
+        rules, notes = _rules_of_source(source)
+        if (behind := fence()) == before:
+            return (rules - before.added) | before.taken, notes
+        before = behind
+    raise TryAgain(f"{source.role} cluster: its fence changed {_READINGS} times while the ACLs were read")
 
 
 def _rules_of_source(source: ClusterAdmin) -> tuple[frozenset[Acl], list[str]]:

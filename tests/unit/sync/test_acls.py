@@ -5,12 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import count
 from typing import Any, cast
 
 import pytest
 
 from airflow_mirror.common.policy import DECISIONS
-from airflow_mirror.errors import InvalidField, MissingRight, NoAuthorizer, NotKept, RequestRefused, TopicsShared
+from airflow_mirror.errors import (
+    InvalidField,
+    MissingRight,
+    NoAuthorizer,
+    NotKept,
+    RequestRefused,
+    TopicsShared,
+    TryAgain,
+)
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupInfo
 from airflow_mirror.kafka.permit import Permit
@@ -110,6 +119,28 @@ def test_rules_that_a_swapped_fence_has_made_are_not_copied_and_those_that_it_to
     assert {READ, WRITE, taken} <= target.acls and denied not in target.acls
     synced(source, target, phase="cutover")
     assert denied in target.acls
+
+
+def test_rules_are_read_again_where_a_fence_was_lifted_meanwhile() -> None:
+    """What a swapped fence had made would pass for the site's own, and keep applications out of the target."""
+    source, target = Cluster("source", READ, rule("orders", "WRITE", "DENY", BOB)), Cluster("target")
+    told = iter([acls.OfFence(decided="1 opened"), acls.OfFence(decided="1 closed"), acls.OfFence(decided="1 closed")])
+
+    def fence() -> acls.OfFence:
+        one = next(told)
+        if one.decided == "1 closed":
+            source.acls.discard(rule("orders", "WRITE", "DENY", BOB))
+        return one
+
+    synced(source, target, phase="cutover", fence=fence)
+    assert target.acls == {READ}
+
+
+def test_rules_amid_a_fence_that_never_comes_to_rest_are_not_believed() -> None:
+    source, target, decided = Cluster("source", READ), Cluster("target"), map(str, count())
+    with pytest.raises(TryAgain, match="source cluster: its fence changed 5 times"):
+        synced(source, target, fence=lambda: acls.OfFence(decided=next(decided)))
+    assert target.done == []
 
 
 def test_readers_of_one_source_do_not_get_what_another_shares() -> None:
