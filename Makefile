@@ -6,9 +6,13 @@ STAMP  := $(VENV)/.installed
 KRB5   := $(VENV)/.kerberos
 SERDES := $(VENV)/.serializers
 
+# A name on PATH that pyenv knows and does not run does not count; what pyenv has installed does.
+that_runs = $(shell for p in $$(command -v $(1)) $$(ls -d "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/*/bin/$(1) 2>/dev/null | sort -rV); do "$$p" -c pass >/dev/null 2>&1 && echo "$$p" && break; done)
+
 # Who names a Python means it: an environment of another version is made anew. Without a name it stays what it is.
 version = $(shell $(1) -c 'import sys; print(*sys.version_info[:2], sep=".")' 2>/dev/null)
 ifneq ($(origin PYTHON),file)
+  override PYTHON := $(or $(call that_runs,$(PYTHON)),$(PYTHON))
   WANTED := $(call version,$(PYTHON))
   ifneq ($(WANTED),$(call version,$(BIN)/python))
     .PHONY: $(STAMP)
@@ -94,13 +98,8 @@ test-kerberos: $(KRB5) ## logins by Kerberos; builds gssapi first (see docs/sand
 test-managed: $(SERDES)
 	$(BIN)/python -m tests.parts managed $(TESTS)
 
-# A name on PATH that pyenv knows and does not run does not count; what pyenv has installed does.
 pythons: ## list every Python from 3.11 that is found, on PATH or among pyenv's
-	@for v in 3.11 3.12 3.13 3.14; do \
-	  p=; for p in $$(command -v python$$v) $$(ls -d "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$v.*/bin/python$$v 2>/dev/null | sort -rV) ""; do \
-	    [ -n "$$p" ] && "$$p" -c pass 2>/dev/null && break; done; \
-	  if [ -n "$$p" ]; then echo "$$v=$$p"; else echo "Python $$v: not found" >&2; fi; \
-	done
+	@$(foreach v,3.11 3.12 3.13 3.14,p="$(call that_runs,python$(v))"; if [ "$$p" ]; then echo "$(v)=$$p"; else echo "Python $(v): not found" >&2; fi;) :
 
 # Each has an environment of its own, .venv-3.13 and so on.
 test-pythons: ## the unit and provider tests on every Python from 3.11 that is found

@@ -39,6 +39,16 @@ def test_an_environment_of_another_python_than_the_named_one_is_made_anew(
     assert (f"rm -rf {venv}" in said, "installing into" in said) == (is_made, is_made), said
 
 
+def test_a_python_that_only_pyenv_has_is_found_by_its_name(tmp_path: Path) -> None:
+    """Pyenv's name on PATH answers "command not found", and so did make."""
+    shims, pyenv, here = tmp_path / "shims", tmp_path / "pyenv", "versions/3.13.0/bin/python3.13"
+    script(shims / "python3.13", "exit 127")
+    script(pyenv / here, "echo 3.13")
+    path = f"{shims}:/usr/bin:/bin"
+    said = make("-n", "setup", f"VENV={tmp_path}", "PYTHON=python3.13", PATH=path, PYENV_ROOT=str(pyenv))
+    assert f"{pyenv / here} -m venv {tmp_path}" in said
+
+
 def test_pythons_are_found_on_the_path_and_among_those_of_pyenv(tmp_path: Path) -> None:
     """Pyenv's names on PATH answer "command not found" for versions that nobody has turned on."""
     shims, pyenv = tmp_path / "shims", tmp_path / "pyenv"
