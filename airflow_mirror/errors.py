@@ -359,7 +359,7 @@ class TopicsOwned(InputError):
     what = "mirror {mirror!r} may not write to {owned:count} target topic(s) of other mirrors"
     cause = "{owned:lines}"
     remedy = """Nothing was touched. Give this mirror a prefix (policy='prefix') or exclude the topics. Where the other
-        one is over, 'airflow-mirror ledger release' gives up its topics."""
+        one is over, 'airflow-mirror retire' ends it; 'airflow-mirror ledger release' only gives up its topics."""
 
 
 class TopicsShared(InputError):
