@@ -138,5 +138,5 @@ def test_applications_go_back_to_the_source_that_returned(
     assert airflow.wait(FAILBACK, run, timeout_s=1200) == "success", explain(airflow, run, FAILBACK)
     assert read_all(source.admin_properties(), TOPIC) == read_all(target.admin_properties(), TOPIC)
     assert positions(source.admin_properties(), GROUP, {TOPIC: 1}) == {(TOPIC, 0): 8}
-    wait_for(lambda: answers(source) == {ErrorCode.CORRUPT_MESSAGE}, 120)
+    wait_for(lambda: answers(source) == {ErrorCode.CORRUPT_MESSAGE}, timeout_s=120)
     assert answers(target) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}

@@ -6,8 +6,8 @@ import json
 import os
 import re
 import signal
-import time
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -22,11 +22,13 @@ from sandbox import Cluster
 from sandbox.airflow import AirflowError, AirflowStandalone
 from tests.e2e.records import Writer, commit, create, fill, positions, read_all
 from tests.listening import listeners
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.in_order("looks at one run of several minutes first, then clears its tasks, some of which fail")
 
 DAG = "kafka_migration"
 DONE = {"success", "skipped"}
+wait_for = partial(wait_until, timeout_s=600.0, poll_s=0.2)  # a real Airflow is asked
 
 
 def conf(name: Any, topics: Any, groups: Any, **more: Any) -> Any:
@@ -43,14 +45,6 @@ def conf(name: Any, topics: Any, groups: Any, **more: Any) -> Any:
         **ends,
         **more,
     }
-
-
-def wait_for(condition: Any, timeout_s: float = 600.0) -> Any:
-    deadline = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.2)
-    return found
 
 
 def instance(airflow: Any, run: Any, task: Any) -> Any:

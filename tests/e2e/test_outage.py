@@ -64,7 +64,7 @@ def test_a_lost_source_starts_one_run_that_asks_a_person_whichever_triggerer_loo
         )
         begin(Ledger(there), tail, Watch(state_of(there, *heard_by(NAME))))
     watching.turn_on(DAG)
-    wait_for(lambda: len(runs(watching)) == 2, 600)
+    wait_for(lambda: len(runs(watching)) == 2, timeout_s=600)
     (asked,) = [run for run, kind in runs(watching).items() if kind != "asset_triggered"]
     (told,) = runs(watching).keys() - {asked}
     watching.wait_for_task(DAG, asked, "approve_failover", ("awaiting_input",), timeout_s=600)

@@ -55,4 +55,4 @@ def test_what_is_written_after_the_opening_comes_back_by_the_way_that_the_migrat
             run = airflow.trigger(LIFT_FENCE, {**back, "include_retained": include_retained})
             assert airflow.wait(LIFT_FENCE, run, timeout_s=600) == "success", explain(airflow, run, LIFT_FENCE)
             assert bool(airflow.xcom(LIFT_FENCE, run, "lift_fence")["lifted"]) is include_retained
-            wait_for(lambda says=says: set(asked.write_answers(tps).values()) == {says}, 60)
+            wait_for(lambda says=says: set(asked.write_answers(tps).values()) == {says}, timeout_s=60)

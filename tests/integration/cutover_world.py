@@ -40,6 +40,7 @@ from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.builders import plan_of, topic_plan
+from tests.waiting import wait_until
 
 PARTITIONS = 2
 
@@ -47,14 +48,6 @@ PARTITIONS = 2
 def kept_in(on: Platform, mirror: str, run_dir: Path) -> ReportStore:
     """The report of the run that has this directory on some host."""
     return ReportStore(on.target.reports(mirror), mirror, run_dir.name, run_dir)
-
-
-def wait_for(condition: Callable[[], object], within_s: float = 120.0) -> None:
-    """Wait until ``condition`` holds; long, because the machine may be slow."""
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 @dataclass
@@ -73,7 +66,7 @@ class World:
         for admin in (self.source, self.target):
             # Without this, retention would delete records of 2023 within minutes.
             admin.create_topics([NewTopicSpec(self.topic, PARTITIONS, 1, {"retention.ms": "-1"})])
-            wait_for(lambda admin=admin: self.topic in admin.topics([self.topic]))
+            wait_until(lambda admin=admin: self.topic in admin.topics([self.topic]))
         self.mirror = Mirror(
             name=f"flow-{self.topic[-8:]}", source="src", target="dst", topics=[self.topic], groups=[f"{self.topic}-.*"]
         )
@@ -140,7 +133,7 @@ class World:
 
     def lose(self, process: subprocess.Popen[bytes]) -> None:
         """Kill a cutover, once its fence is up, with the guard that it has started: its host is lost."""
-        wait_for(lambda: "DENY WRITE User:*" in self.acls() or process.poll() is not None, 300)
+        wait_until(lambda: "DENY WRITE User:*" in self.acls() or process.poll() is not None, timeout_s=300)
         assert process.poll() is None
         guards = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         assert len(guards) == 1
@@ -192,10 +185,10 @@ class HeardFence(AclFence):
     def raise_(self, intent: Intent, name: str, permit: Permit) -> None:
         super().raise_(intent, name, permit)
         with suppress(AssertionError):  # one that a guard has lifted is never up: the cutover is to find that out
-            wait_for(lambda: self.is_up(intent), 30)
+            wait_until(lambda: self.is_up(intent), timeout_s=30)
         if (writer := self._writer) is not None:
             refused = writer.refused
-            wait_for(lambda: writer.refused > refused)
+            wait_until(lambda: writer.refused > refused)
 
 
 class Writer:

@@ -15,7 +15,8 @@ from airflow_mirror.plan.owned import owned_topics
 from airflow_mirror.verify.remaining import verify_rest
 from tests import cutting_over
 from tests.integration.cutover_once import LIMITS
-from tests.integration.cutover_world import HeardFence, World, wait_for
+from tests.integration.cutover_world import HeardFence, World
+from tests.waiting import wait_until
 
 _TIMES = {f.name for f in dataclasses.fields(Limits)}
 
@@ -47,7 +48,7 @@ def opened_by(world: World) -> str | None:
 
 
 def caught_up(world: World) -> None:
-    wait_for(lambda: world.target.offsets(world.tps) == world.source.offsets(world.tps))
+    wait_until(lambda: world.target.offsets(world.tps) == world.source.offsets(world.tps))
 
 
 def on_disk(world: World) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,6 +28,7 @@ from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.wire.errors import UnknownTopic
 from sandbox import Cluster
 from tests.builders import rule
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -41,16 +41,9 @@ def admin(source_cluster: Cluster) -> Iterator[Any]:
 @pytest.fixture
 def topic(admin: Any, topic_name: str) -> Iterator[Any]:
     admin.create_topics([NewTopicSpec(topic_name, 2, 1, {"retention.ms": "-1", "segment.bytes": "2000000"})])
-    wait_for(lambda: topic_name in admin.topics([topic_name]))
+    wait_until(lambda: topic_name in admin.topics([topic_name]))
     yield topic_name
     admin.delete_topics([topic_name], unfenced)
-
-
-def wait_for(condition: Any, within_s: float = 60.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def produce(cluster: Any, topic: Any, count: Any, partition: int = 0, first_ms: int = 1000) -> None:
@@ -71,9 +64,9 @@ def test_existing_topic_is_described_and_unknown_one_is_absent(admin: Any, topic
 def test_a_recreated_topic_has_another_id(admin: Any, topic: Any) -> None:
     before = admin.topics([topic])[topic].topic_id
     admin.delete_topics([topic], unfenced)
-    wait_for(lambda: not admin.topics([topic]))
+    wait_until(lambda: not admin.topics([topic]))
     admin.create_topics([NewTopicSpec(topic, 1, 1)])
-    wait_for(lambda: admin.topics([topic]))
+    wait_until(lambda: admin.topics([topic]))
     assert admin.topics([topic])[topic].topic_id != before
 
 
@@ -82,7 +75,7 @@ def test_configs_tell_who_set_them_and_change_one_by_one(admin: Any, topic: Any)
     assert (configs["retention.ms"].value, configs["retention.ms"].source) == ("-1", "DYNAMIC_TOPIC_CONFIG")
     assert configs["cleanup.policy"].is_default
     admin.alter_topic_configs(topic, unfenced, set={"max.message.bytes": "5000000"}, delete={"retention.ms"})
-    wait_for(lambda: admin.topic_configs([topic])[topic]["retention.ms"].is_default)
+    wait_until(lambda: admin.topic_configs([topic])[topic]["retention.ms"].is_default)
     after = admin.topic_configs([topic])[topic]
     assert (after["max.message.bytes"].value, after["segment.bytes"].value) == ("5000000", "2000000")
 
@@ -107,7 +100,7 @@ def test_the_stable_end_waits_for_an_open_transaction(admin: Any, topic: Any, so
     p0 = TopicPartition(topic, 0)
     assert (admin.offsets([p0], "latest")[p0], admin.offsets([p0], "latest_committed")[p0]) == (7, 0)
     producer.commit_transaction(240)
-    wait_for(lambda: admin.offsets([p0], "latest_committed")[p0] == 8)
+    wait_until(lambda: admin.offsets([p0], "latest_committed")[p0] == 8)
 
 
 def test_each_broker_tells_its_free_disk(admin: Any) -> None:
@@ -117,7 +110,7 @@ def test_each_broker_tells_its_free_disk(admin: Any) -> None:
 
 def test_partitions_grow_and_never_shrink(admin: Any, topic: Any) -> None:
     admin.grow_partitions(topic, 5, unfenced)
-    wait_for(lambda: admin.topics([topic])[topic].partitions == 5)
+    wait_until(lambda: admin.topics([topic])[topic].partitions == 5)
     with pytest.raises(RequestRefused, match=f"grow to 3 partitions topic '{topic}'.*INVALID_PARTITIONS"):
         admin.grow_partitions(topic, 3, unfenced)
 
@@ -167,7 +160,7 @@ def test_offset_pending_in_open_transaction_is_waited_for(
         with pytest.raises(BrokerError, match=f"'{group}'.*UNSTABLE_OFFSET_COMMIT .88.: at {topic}-0"):
             impatient.group_offsets(group)
     producer.commit_transaction(240)
-    wait_for(lambda: admin.group_offsets(group) == {p0: GroupPosition(5)})
+    wait_until(lambda: admin.group_offsets(group) == {p0: GroupPosition(5)})
 
 
 def test_a_partition_that_does_not_exist_fails_the_commit(admin: Any, topic: Any) -> None:
@@ -185,13 +178,13 @@ def test_a_group_with_members_refuses_offsets_until_they_left(
     consumer = Consumer({"bootstrap.servers": source_cluster.bootstrap, **settings})
     consumer.subscribe([topic])
     try:
-        wait_for(lambda: consumer.poll(0.2) is not None, 120)
-        wait_for(lambda: admin.group_states([group]) == {group: "Stable"})
+        wait_until(lambda: consumer.poll(0.2) is not None, timeout_s=120)
+        wait_until(lambda: admin.group_states([group]) == {group: "Stable"})
         with pytest.raises(GroupActive, match=f"'{group}'"):
             admin.commit_group_offsets(group, {p0: GroupPosition(3)}, unfenced)
     finally:
         consumer.close()
-    wait_for(lambda: admin.group_states([group]) == {group: "Empty"})
+    wait_until(lambda: admin.group_states([group]) == {group: "Empty"})
     admin.commit_group_offsets(group, {p0: GroupPosition(3)}, unfenced)
     assert admin.group_offsets(group)[p0].offset == 3
 
@@ -232,7 +225,7 @@ def root(guarded: Any) -> Iterator[Any]:
     with ClusterAdmin(ClientConfig(guarded.admin_properties(), "source"), timeout_s=60) as admin:
         yield admin
         admin.delete_acls(admin.describe_acls(), unfenced)
-        wait_for(lambda: admin.describe_acls() == [])
+        wait_until(lambda: admin.describe_acls() == [])
 
 
 @pytest.fixture
@@ -252,13 +245,13 @@ def test_rules_are_added_found_and_removed_exactly(root: Any) -> None:
     allow = rule("ord", "READ", "ALLOW", "User:alice", pattern="PREFIXED")
     root.create_acls([deny, allow], unfenced)
     root.create_acls([deny], unfenced)
-    wait_for(lambda: root.describe_acls(resource_type="TOPIC") == sorted([allow, deny]))
+    wait_until(lambda: root.describe_acls(resource_type="TOPIC") == sorted([allow, deny]))
     assert root.describe_acls(resource_type="TOPIC", name="orders", pattern_type="MATCH") == sorted([allow, deny])
     assert root.describe_acls(name="orders", permission="DENY") == [deny]
     assert root.delete_acls([deny], unfenced) == [deny] and root.delete_acls([deny], unfenced) == []
-    wait_for(lambda: root.describe_acls() == [allow])
+    wait_until(lambda: root.describe_acls() == [allow])
     root.delete_acls([allow], unfenced)
-    wait_for(lambda: root.describe_acls() == [])  # an authorizer without rules is no error
+    wait_until(lambda: root.describe_acls() == [])  # an authorizer without rules is no error
 
 
 def test_missing_right_is_an_error_never_an_empty_result(guarded: Any, root: Any, alice: Any) -> None:
@@ -267,7 +260,7 @@ def test_missing_right_is_an_error_never_an_empty_result(guarded: Any, root: Any
     rules = [rule("secret", "ALL", "ALLOW", "User:mirror")]
     rules += [rule("kafka-cluster", o, "ALLOW", "User:mirror", kind="CLUSTER") for o in ("ALTER", "DESCRIBE")]
     root.create_acls(rules, unfenced)
-    wait_for(lambda: len(root.describe_acls()) == 3)
+    wait_until(lambda: len(root.describe_acls()) == 3)
     partition = TopicPartition("secret", 0)
     for refused in (
         lambda: alice.describe_acls(resource_type="TOPIC"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +17,7 @@ from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.wire.errors import ApiNotServed, UnknownTopic
 from sandbox import Cluster
 from tests.builders import rule
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.versions
 
@@ -47,16 +47,9 @@ def admin(old: Any) -> Iterator[Any]:
 def topic(admin: Any) -> Iterator[Any]:
     name = f"t-{uuid.uuid4().hex[:8]}"
     admin.create_topics([NewTopicSpec(name, 2, 1, {"retention.ms": "-1", "segment.bytes": "2000000"})])
-    wait_for(lambda: name in admin.topics([name]))
+    wait_until(lambda: name in admin.topics([name]))
     yield name
     admin.delete_topics([name], unfenced)
-
-
-def wait_for(condition: Any, within_s: float = 240.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def since(cluster: Any, *number: Any) -> Any:
@@ -86,7 +79,7 @@ def test_partitions_grow_where_the_broker_can(admin: Any, topic: Any, old: Any) 
             admin.grow_partitions(topic, 5, unfenced)
         return
     admin.grow_partitions(topic, 5, unfenced)
-    wait_for(lambda: admin.topics([topic])[topic].partitions == 5)
+    wait_until(lambda: admin.topics([topic])[topic].partitions == 5)
     with pytest.raises(RequestRefused, match="INVALID_PARTITIONS"):
         admin.grow_partitions(topic, 3, unfenced)
 
@@ -97,7 +90,7 @@ def test_changing_one_override_keeps_the_others(admin: Any, topic: Any, old: Any
     assert (before["retention.ms"].value, before["retention.ms"].source) == ("-1", "DYNAMIC_TOPIC_CONFIG")
     assert before["cleanup.policy"].source == unset
     admin.alter_topic_configs(topic, unfenced, set={"max.message.bytes": "5000000"}, delete={"retention.ms"})
-    wait_for(lambda: admin.topic_configs([topic])[topic]["retention.ms"].source == unset)
+    wait_until(lambda: admin.topic_configs([topic])[topic]["retention.ms"].source == unset)
     after = admin.topic_configs([topic])[topic]
     assert (after["max.message.bytes"].value, after["segment.bytes"].value) == ("5000000", "2000000")
     with pytest.raises(RequestRefused, match=f"alter configs of topic '{topic}'"):
@@ -144,35 +137,35 @@ def test_group_with_members_refuses_positions_until_they_left(admin: Any, topic:
     consumer = Consumer({**old.admin_properties(), "group.id": group})
     consumer.subscribe([topic])
     try:
-        wait_for(lambda: consumer.poll(0.1) is None and consumer.assignment())
-        wait_for(lambda: admin.group_states([group]) == {group: "Stable"})
+        wait_until(lambda: consumer.poll(0.1) is None and consumer.assignment())
+        wait_until(lambda: admin.group_states([group]) == {group: "Stable"})
         with pytest.raises(GroupActive, match=f"'{group}'"):
             admin.commit_group_offsets(group, {p0: GroupPosition(3)}, unfenced)
     finally:
         consumer.close()
-    wait_for(lambda: admin.group_states([group]) == {group: "Empty"})
+    wait_until(lambda: admin.group_states([group]) == {group: "Empty"})
     admin.commit_group_offsets(group, {p0: GroupPosition(3)}, unfenced)
     assert admin.group_offsets(group) == {p0: GroupPosition(3)}
 
 
 def test_rules_are_added_found_and_removed_exactly(admin: Any, old: Any) -> None:
     admin.create_acls([DENY], unfenced)
-    wait_for(lambda: admin.describe_acls(resource_type="TOPIC") == [DENY])
+    wait_until(lambda: admin.describe_acls(resource_type="TOPIC") == [DENY])
     assert admin.describe_acls(name="orders", pattern_type="MATCH") == [DENY] and admin.describe_acls(name="other") == []
     if since(old, 2, 0):
         admin.create_acls([PREFIX], unfenced)
-        wait_for(lambda: admin.describe_acls(name="orders", pattern_type="MATCH") == sorted([DENY, PREFIX]))
+        wait_until(lambda: admin.describe_acls(name="orders", pattern_type="MATCH") == sorted([DENY, PREFIX]))
         assert admin.delete_acls([PREFIX], unfenced) == [PREFIX]
     else:
         with pytest.raises(ApiNotServed, match="CreateAcls"):
             admin.create_acls([PREFIX], unfenced)
     assert admin.delete_acls([DENY], unfenced) == [DENY]
-    wait_for(lambda: admin.describe_acls(resource_type="TOPIC") == [])
+    wait_until(lambda: admin.describe_acls(resource_type="TOPIC") == [])
 
 
 def test_what_a_principal_may_not_do_is_said(admin: Any, old: Any) -> None:
     admin.create_topics([NewTopicSpec("secret", 1, 1)])
-    wait_for(lambda: "secret" in admin.topics(["secret"]))
+    wait_until(lambda: "secret" in admin.topics(["secret"]))
     with ClusterAdmin(ClientConfig(old.properties("alice"), "source"), timeout_s=120) as alice:
         of_topics = [
             lambda: alice.topics(["secret"]),

@@ -44,8 +44,9 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.verify.remaining import verify_rest
 from sandbox import Cluster
 from tests.builders import rule
-from tests.integration.cutover_world import EngineTail, HeardFence, Member, Tail, World, Writer, wait_for, writer_lease
+from tests.integration.cutover_world import EngineTail, HeardFence, Member, Tail, World, Writer, writer_lease
 from tests.integration.cutovers import caught_up, cut_over, decided, on_disk, opened_by, report_ends
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("unhurried")
 
@@ -105,7 +106,7 @@ def test_target_gains_nothing_from_a_source_that_is_open_again(world: World) -> 
         assert writer.refused > 0
         writer.wait_acknowledged(10)
         turns = tail.turns
-        wait_for(lambda: tail.turns >= turns + 3)  # it tries again, and again
+        wait_until(lambda: tail.turns >= turns + 3)  # it tries again, and again
         assert world.target.offsets(world.tps) == report_ends(report)
     assert sum(world.source.offsets(world.tps).values()) > sum(report_ends(report).values())
     assert world.acls() == []
@@ -149,7 +150,7 @@ def test_fence_on_a_topic_open_to_everybody_spares_readers(world: World) -> None
     intent = fence.intent([world.topic])
     name = name_of(world.mirror.name, "run", "attempt")
     fence.raise_(intent, name, unfenced)
-    wait_for(lambda: fence.is_up(intent))
+    wait_until(lambda: fence.is_up(intent))
     with Member(world, f"{world.topic}-reader"):
         pass
     fence.lift(intent, name, unfenced)
@@ -170,7 +171,7 @@ def test_acls_that_were_there_before_survive_the_lift(world: World) -> None:
         return world.source.describe_acls(resource_type="TOPIC", name=world.topic)
 
     world.source.create_acls([mine, deny], unfenced)
-    wait_for(lambda: listed() == sorted([mine, deny]))
+    wait_until(lambda: listed() == sorted([mine, deny]))
     fence = AclFence(world.source, open_by_default=True)
     intent = fence.intent([world.topic])
     assert intent.deny == intent.allow == []
@@ -180,11 +181,11 @@ def test_acls_that_were_there_before_survive_the_lift(world: World) -> None:
     fence.lift(intent, name, unfenced)
     assert listed() == sorted([mine, deny])
     world.source.delete_acls([deny], unfenced)
-    wait_for(lambda: listed() == [mine])
+    wait_until(lambda: listed() == [mine])
     intent = fence.intent([world.topic])
     for _ in range(2):
         fence.raise_(intent, name, unfenced)
-    wait_for(lambda: fence.is_up(intent))
+    wait_until(lambda: fence.is_up(intent))
     for _ in range(2):
         fence.lift(intent, name, unfenced)
     assert listed() == [mine]
@@ -286,7 +287,7 @@ def test_fence_removed_by_somebody_else_is_noticed(world: World) -> None:
 def test_changed_source_is_said_before_anything_is_touched(world: World) -> None:
     plan = world.plan()
     world.source.grow_partitions(world.topic, 3, unfenced)
-    wait_for(lambda: world.source.topics([world.topic])[world.topic].partitions == 3)
+    wait_until(lambda: world.source.topics([world.topic])[world.topic].partitions == 3)
     with pytest.raises(PlanOutdated, match="has 3 partitions, the plan 2"):
         cut_over(world, plan=plan)
     assert not (world.run_dir / "report.json").exists()

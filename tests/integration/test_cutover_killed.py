@@ -26,8 +26,9 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.model import Plan
 from tests.builders import shut_again
 from tests.integration.cutover_once import LEASE_TIMES
-from tests.integration.cutover_world import EngineTail, HeardFence, Tail, World, Writer, wait_for, writer_lease
+from tests.integration.cutover_world import EngineTail, HeardFence, Tail, World, Writer, writer_lease
 from tests.integration.cutovers import caught_up, cut_over, decided, on_disk, opened_by, report_ends
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("unhurried")
 
@@ -83,7 +84,7 @@ def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkey
                 moved, {TopicPartition(world.topic, 0): GroupPosition(1, "before")}, unfenced
             )
             with EngineTail(world):
-                wait_for(lambda: world.behind() < 100)
+                wait_until(lambda: world.behind() < 100)
                 process = world.process(run_dir, kill_after)
                 status = process.wait(300)
                 if status == 0:
@@ -102,7 +103,7 @@ def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkey
                 if kill_after % 2 and not opening:
                     with suppress(CutoverTakenOver):  # its guard was as quick, and goes on with it
                         lift_leftover_fence(world.on, world.mirror.name, run=run_dir.name)
-                    wait_for(lambda: world.acls() == [])
+                    wait_until(lambda: world.acls() == [])
                     assert bool(opened_by(world)) == (left["outcome"] == reports.DONE)
             over = left["outcome"] == reports.DONE or opening
             with nullcontext() if over else EngineTail(world):  # a tail has to be started again after a way back
@@ -192,7 +193,7 @@ def test_sigterm_lifts_the_fence(world: World) -> None:
     world.write(10)
     with writer_lease(world):  # nobody copies: it drains until it is told to stop
         process = world.process()
-        wait_for(lambda: "DENY WRITE User:*" in world.acls() or process.poll() is not None, 300)
+        wait_until(lambda: "DENY WRITE User:*" in world.acls() or process.poll() is not None, timeout_s=300)
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         assert process.wait(300) == 1
@@ -206,7 +207,7 @@ def test_second_process_is_refused_while_the_first_is_at_work(world: World) -> N
     with writer_lease(world):
         process = world.process()
         try:
-            wait_for(lambda: "DENY WRITE User:*" in world.acls(), 300)
+            wait_until(lambda: "DENY WRITE User:*" in world.acls(), timeout_s=300)
             with pytest.raises(CutoverRunning):
                 cut_over(world)
             with pytest.raises(CutoverRunning):

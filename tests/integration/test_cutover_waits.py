@@ -15,8 +15,9 @@ from airflow_mirror.cutover.request import Additions
 from airflow_mirror.errors import DrainTimedOut, GroupActive, GroupsStillMoving, TransactionsOpen
 from airflow_mirror.kafka.admin import GroupPosition
 from airflow_mirror.kafka.permit import unfenced
-from tests.integration.cutover_world import Member, Tail, World, wait_for
+from tests.integration.cutover_world import Member, Tail, World
 from tests.integration.cutovers import caught_up, cut_over, on_disk, opened_by
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("unhurried")
 
@@ -34,13 +35,13 @@ def test_group_that_reads_on_is_awaited_then_named(world: World, monkeypatch: py
                 # It moves between any two looks, however slow the machine is. Two commits, because the first may have
                 # been made, though not answered, at the look before.
                 goal = member.commits + 2
-                wait_for(lambda: member.commits >= goal)
+                wait_until(lambda: member.commits >= goal)
                 return ask(groups)
 
             patched.setattr(world.source, "groups_offsets", ask_later)
             with pytest.raises(GroupsStillMoving, match=group):
                 cut_over(world, wait_groups_s=3)
-        wait_for(lambda: world.source.group_states([group]) == {group: "Empty"})
+        wait_until(lambda: world.source.group_states([group]) == {group: "Empty"})
         assert world.acls() == [] and world.positions(group) == {}
         assert on_disk(world)["groups"] == []  # at no look was it taken to be at rest
         # Its consumer is stopped: now it is at rest, and its exact position moves.
@@ -61,7 +62,7 @@ def test_live_group_without_position_in_trimmed_partition_settles(world: World) 
     # It commits in partition 0 only, and once.
     group = f"{world.topic}-half"
     with Member(world, group, crawl_s=3600):
-        wait_for(lambda: world.positions(group, "source") == {0: 1})
+        wait_until(lambda: world.positions(group, "source") == {0: 1})
         report = cut_over(world, accept_still_groups=[group])
     assert [g.settled for g in report.groups] == ["stood still"]
     assert "expired" in report.groups[0].positions[0]["note"] and world.positions(group) == {0: 7}
@@ -76,7 +77,7 @@ def test_group_active_on_the_target_is_refused_before_fencing(world: World) -> N
             {**world.target_cluster.admin_properties(), "group.id": group, "auto.offset.reset": "earliest"}
         )
         consumer.subscribe([world.topic])
-        wait_for(lambda: consumer.poll(0.2) is not None)
+        wait_until(lambda: consumer.poll(0.2) is not None)
         with pytest.raises(GroupActive, match=group):
             cut_over(world)
         consumer.close()
@@ -132,7 +133,7 @@ def test_transaction_open_at_the_fence_is_waited_for(world: World, monkeypatch: 
         if not committed and looks[-1] - looks[0] > 2:
             producer.commit_transaction(120)
             committed = True
-            wait_for(lambda: world.target.offsets(world.tps) == dict.fromkeys(world.tps, 1))
+            wait_until(lambda: world.target.offsets(world.tps) == dict.fromkeys(world.tps, 1))
         return moves(before, after)
 
     monkeypatch.setattr(quiet, "moves", commit_in_time)

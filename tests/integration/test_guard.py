@@ -18,8 +18,9 @@ from airflow_mirror.jobs.runner.guarding import guarded
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
-from tests.integration.cutover_world import HeardFence, World, Writer, wait_for, writer_lease
+from tests.integration.cutover_world import HeardFence, World, Writer, writer_lease
 from tests.integration.cutovers import decided, opened_by
+from tests.waiting import wait_until
 
 DENIED = "DENY WRITE User:*"
 PAGE = "tests.integration.cutover_once.page"
@@ -32,12 +33,12 @@ def test_killed_owners_fence_is_lifted_by_its_guard(world: World) -> None:
     """SIGKILL, to it and its process group; no second run, no teardown. Its guard ends, and has the secrets nowhere."""
     with Writer(world.source_cluster.properties("alice"), world.topic) as writer, writer_lease(world):
         process = world.process()
-        wait_for(lambda: DENIED in world.acls() or process.poll() is not None, 300)
+        wait_until(lambda: DENIED in world.acls() or process.poll() is not None, timeout_s=300)
         assert process.poll() is None, "it drains, because nobody copies"
         process.send_signal(signal.SIGKILL)
         process.wait(60)
-        wait_for(lambda: world.acls() == [], 120)
-        wait_for(lambda: decided(world).phase == LIFTED, 60)
+        wait_until(lambda: world.acls() == [], timeout_s=120)
+        wait_until(lambda: decided(world).phase == LIFTED, timeout_s=60)
         writer.wait_acknowledged(3)
     assert opened_by(world) is None
     log = (world.run_dir / "guard.log").read_text()
@@ -68,11 +69,11 @@ def test_frozen_owner_finds_its_fence_lifted_and_opens_nothing(world: World) -> 
     """Its process can be seen all the time, and holds its lock and its connections."""
     with writer_lease(world):
         process = world.process()
-        wait_for(lambda: DENIED in world.acls() or process.poll() is not None, 300)
+        wait_until(lambda: DENIED in world.acls() or process.poll() is not None, timeout_s=300)
         assert process.poll() is None
         process.send_signal(signal.SIGSTOP)
         try:
-            wait_for(lambda: decided(world).phase == LIFTED, 120)
+            wait_until(lambda: decided(world).phase == LIFTED, timeout_s=120)
             assert world.acls() == []
         finally:
             process.send_signal(signal.SIGCONT)
@@ -102,7 +103,7 @@ def test_guard_that_alone_has_lost_the_target_lifts_what_nobody_was_about_to_ope
             return process.poll() is not None or (raised is not None and not raised.intent.pending)
 
         # Until it is decided which rules are its own: before that nobody lifts it without a ledger.
-        wait_for(is_seen_whole, 300)
+        wait_until(is_seen_whole, timeout_s=300)
         if announced:
             there = decided(world)
             HeardFence(world.source).announce(name_of(name, there.run, there.id), unfenced)
@@ -113,12 +114,12 @@ def test_guard_that_alone_has_lost_the_target_lifts_what_nobody_was_about_to_ope
             guard.look()
             return world.called.exists() and words in world.called.read_text()
 
-        wait_for(lambda: said("can't be decided on, and comes down in"), 60)
+        wait_until(lambda: said("can't be decided on, and comes down in"), timeout_s=60)
         assert DENIED in world.acls() and decided(world).phase == UP
-        wait_for(lambda: said("find out whether its target is open" if announced else "without a word"), 300)
+        wait_until(lambda: said("find out whether its target is open" if announced else "without a word"), timeout_s=300)
         assert (DENIED in world.acls()) is announced
         guard._life = life
-        wait_for(lambda: guard.look() or decided(world).phase == LIFTED, 120)
+        wait_until(lambda: guard.look() or decided(world).phase == LIFTED, timeout_s=120)
         assert world.acls() == [] and opened_by(world) is None
         guard.alarm.wait(60)
 
@@ -128,7 +129,7 @@ def test_teardown_of_a_frozen_owner_lifts_its_fence(world: World) -> None:
     """From its own host, where the process can be seen, and with the guard gone."""
     with writer_lease(world):
         process = world.process()
-        wait_for(lambda: DENIED in world.acls() or process.poll() is not None, 300)
+        wait_until(lambda: DENIED in world.acls() or process.poll() is not None, timeout_s=300)
         assert process.poll() is None
         process.send_signal(signal.SIGSTOP)
         try:
@@ -138,5 +139,5 @@ def test_teardown_of_a_frozen_owner_lifts_its_fence(world: World) -> None:
             process.send_signal(signal.SIGCONT)
             process.send_signal(signal.SIGKILL)
             process.wait(60)
-    wait_for(lambda: decided(world).phase == LIFTED, 60)
+    wait_until(lambda: decided(world).phase == LIFTED, timeout_s=60)
     assert opened_by(world) is None

@@ -14,9 +14,10 @@ import pytest
 
 from airflow_mirror.cutover.decision import LIFTED, UP
 from airflow_mirror.plan.store import write as write_plan
-from tests.integration.cutover_world import World, Writer, wait_for, writer_lease
+from tests.integration.cutover_world import World, Writer, writer_lease
 from tests.integration.cutovers import decided, opened_by
 from tests.integration.hosts import ROOT, Host
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("ledger")]
 
@@ -36,13 +37,13 @@ class Two:
         """Start the guard on ``b``."""
         log = self._logs / "guard.log"
         self.b.run(self._command("guard_once.py", self.world.mirror.name), self._env("b"), log)
-        wait_for(lambda: "guards" in log.read_text())
+        wait_until(lambda: "guards" in log.read_text())
 
     def cut_over(self) -> None:
         """Start the cutover on ``a``; return once its fence is up. It stays, because nobody copies."""
         command = self._command("cutover_once.py", str(self.a.scratch / "run"), str(self.plan), "0")
         self.owner = self.a.run(command, self._env("a") | {"MAX_FENCE_S": "900"}, self._logs / "cutover.log")
-        wait_for(lambda: DENIED in self.world.acls() or self.owner.poll() is not None, 300)
+        wait_until(lambda: DENIED in self.world.acls() or self.owner.poll() is not None, timeout_s=300)
         assert self.owner.poll() is None and decided(self.world).phase == UP
 
     def called(self, host: str) -> str:
@@ -77,9 +78,9 @@ def test_fence_of_a_lost_host_is_lifted_from_another_within_half_a_minute(world:
         two.cut_over()
         two.a.lose()
         lost, written = time.monotonic(), writer.acknowledged
-        wait_for(lambda: writer.acknowledged > written)
+        wait_until(lambda: writer.acknowledged > written)
         writes_again_s = time.monotonic() - lost
-        wait_for(lambda: decided(world).phase == LIFTED, 60)
+        wait_until(lambda: decided(world).phase == LIFTED, timeout_s=60)
         print(f"a producer writes {writes_again_s:.1f} s after the host was lost")
         assert world.acls() == [] and opened_by(world) is None
         assert "is lifted: DENY WRITE" in two.called("b") and two.called("a") == ""
@@ -93,11 +94,11 @@ def test_host_that_thaws_finds_its_fence_lifted_from_another_and_opens_nothing(w
         two.cut_over()
         two.a.signal(signal.SIGSTOP)
         frozen = time.monotonic()
-        wait_for(lambda: decided(world).phase == LIFTED)
+        wait_until(lambda: decided(world).phase == LIFTED)
         print(f"lifted {time.monotonic() - frozen:.1f} s after the host froze")
         assert world.acls() == []
         lifted = decided(world)
         two.a.signal(signal.SIGCONT)
-        wait_for(lambda: two.owner.poll() is not None)
+        wait_until(lambda: two.owner.poll() is not None)
         assert two.owner.returncode == 1
         assert world.acls() == [] and opened_by(world) is None and decided(world) == lifted

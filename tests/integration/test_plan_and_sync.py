@@ -33,6 +33,7 @@ from airflow_mirror.sync.group_translation import translate_positions
 from airflow_mirror.sync.groups import commit_groups, read_positions
 from airflow_mirror.sync.topics import create_target_topics
 from sandbox import Cluster
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -54,19 +55,12 @@ def make(source: Any, target: Any, topic_name: str) -> Iterator[Any]:
     def create(admin: Any, name: Any = topic_name, partitions: int = 2, **overrides: Any) -> Any:
         configs = {key.replace("_", "."): value for key, value in overrides.items()}
         admin.create_topics([NewTopicSpec(name, partitions, 1, configs)])
-        wait_for(lambda: name in admin.topics([name]))
+        wait_until(lambda: name in admin.topics([name]))
         return name
 
     yield create
     for admin in (source, target):
         admin.delete_topics([name for name in admin.topic_names() if topic_name in name], unfenced)
-
-
-def wait_for(condition: Any, within_s: float = 60.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def produce(cluster: Any, topic: Any, count: Any, partition: int = 0) -> None:
@@ -94,10 +88,10 @@ def test_plan_create_hold_copy_and_let_go(
     topic = make(source, retention_ms="86400000", cleanup_policy="compact,delete", max_message_bytes="3000000")
     produce(source_cluster, topic, 50)
     source.alter_topic_configs(topic, unfenced, set={"cleanup.policy": "delete"})  # DeleteRecords needs it
-    wait_for(lambda: source.topic_configs([topic])[topic]["cleanup.policy"].value == "delete")
+    wait_until(lambda: source.topic_configs([topic])[topic]["cleanup.policy"].value == "delete")
     source.delete_records({TopicPartition(topic, 0): 9}, unfenced)
     source.alter_topic_configs(topic, unfenced, set={"cleanup.policy": "compact,delete"})
-    wait_for(lambda: source.topic_configs([topic])[topic]["cleanup.policy"].value == "compact,delete")
+    wait_until(lambda: source.topic_configs([topic])[topic]["cleanup.policy"].value == "compact,delete")
     source.commit_group_offsets(f"g-{topic}", {TopicPartition(topic, 0): GroupPosition(30)}, unfenced)
 
     plan = build(mirror_of(topic, groups=[f"g-{topic}"]), source, target)
@@ -118,7 +112,7 @@ def test_plan_create_hold_copy_and_let_go(
 
     assert sync_configs(plan, source, target, unfenced).drift == ()
     target.alter_topic_configs(topic, unfenced, set={"retention.ms": "1000"})  # somebody meddles
-    wait_for(lambda: target.topic_configs([topic])[topic]["retention.ms"].value == "1000")
+    wait_until(lambda: target.topic_configs([topic])[topic]["retention.ms"].value == "1000")
     assert create_target_topics(plan, target, unfenced).differences == (f"{topic}: retention.ms=1000, planned -1",)
     assert sync_configs(plan, source, target, unfenced, dry_run=True).drift == (f"{topic}: retention.ms: 1000 -> -1",)
     assert sync_configs(plan, source, target, unfenced).drift == (f"{topic}: retention.ms: 1000 -> -1",)
@@ -258,7 +252,7 @@ def test_our_target_topic_grows_with_the_source(make: Any, source: Any, target: 
     first = build(mirror_of(topic), source, target)
     create_target_topics(first, target, unfenced)
     source.grow_partitions(topic, 5, unfenced)
-    wait_for(lambda: source.topics([topic])[topic].partitions == 5)
+    wait_until(lambda: source.topics([topic])[topic].partitions == 5)
     second = build(mirror_of(topic), source, target, first.known_topics)
     second.raise_if_blocked()
     assert create_target_topics(second, target, unfenced).grown == (topic,)
@@ -360,11 +354,11 @@ def test_group_ahead_or_live_on_the_target_is_refused(
     consumer = Consumer({"bootstrap.servers": target_cluster.bootstrap, **settings})
     consumer.subscribe([topic])
     try:
-        wait_for(lambda: consumer.poll(0.2) is not None, 120)
+        wait_until(lambda: consumer.poll(0.2) is not None, timeout_s=120)
         with pytest.raises(GroupActive, match=f"'{group}' is Stable on the target"):
             move(source, target, plan)
     finally:
         consumer.close()
-    wait_for(lambda: target.group_states([group]) == {group: "Empty"})
+    wait_until(lambda: target.group_states([group]) == {group: "Empty"})
     assert target.group_offsets(group) == {}
     assert [m.action for m in move(source, target, plan).moves] == ["commit"]

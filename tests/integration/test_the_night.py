@@ -24,8 +24,9 @@ from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.ledger_store import keep
 from airflow_mirror.plan.ownership import claim
 from tests.builders import rule
-from tests.integration.cutover_world import Tail, World, wait_for, writer_lease
+from tests.integration.cutover_world import Tail, World, writer_lease
 from tests.integration.shell import ROOT, Shell, commands_of, sections_with_commands
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.tools
 PAGE = (ROOT / "docs" / "the-night.md").read_text(encoding="utf-8")
@@ -79,7 +80,7 @@ def test_rights_plan_and_status_answer(world: World, shell: Shell) -> None:
         [rule(world.topic, "ALL", "ALLOW", "User:alice")], unfenced
     )  # else it may be open to everybody
     with Tail(world):
-        wait_for(lambda: not world.behind())
+        wait_until(lambda: not world.behind())
         assert shell.type(preview) == 1 and "block: ledger_writers: " in shell.said, "the target has no authorizer"
         assert shell.type(f"{preview} --accept-ledger-writers 'User:*'") == 0, shell.said
     assert "predicted length of the fence: " in shell.said and "block" not in shell.said
@@ -107,7 +108,7 @@ def test_fence_is_removed_without_this_software(world: World, shell: Shell, was_
     assert shell.type(named) == 0 and f"name=airflow-mirror.fence.{world.mirror.name}:manual__1:6a2f" in shell.said
     for line in (lift, unname, *([readers] if was_open else [])):
         assert shell.type(line) == 0, shell.said
-    wait_for(lambda: world.acls() == [])
+    wait_until(lambda: world.acls() == [])
     left = world.source.describe_acls(resource_type="GROUP", principal="User:airflow-mirror-fence")
     assert [acl for acl in left if world.mirror.name in acl.name] == []
 

@@ -27,9 +27,10 @@ from airflow_mirror.verify.result import PartitionPair
 from sandbox import Cluster, clusters
 from sandbox.versions import DEFAULT_VERSION, RELEASES
 from tests.cutting_over import cut_over
-from tests.integration.copying import assert_equal, copy, ranges_of, read, wait_until, write, write_transactions
+from tests.integration.copying import assert_equal, copy, ranges_of, read, write, write_transactions
 from tests.integration.cutover_once import LIMITS
-from tests.integration.cutover_world import EngineTail, HeardFence, World, Writer, wait_for
+from tests.integration.cutover_world import EngineTail, HeardFence, World, Writer
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.versions
 
@@ -80,7 +81,7 @@ def fill(pair: Pair, source: ClusterAdmin, prefix: str) -> dict[str, int]:
     }
     everything = {name: {"retention.ms": "-1", **configs} for name, configs in kinds.items()}
     source.create_topics([NewTopicSpec(name, 1, 1, configs) for name, configs in everything.items()])
-    wait_for(lambda: source.topics(everything).keys() == everything.keys())
+    wait_until(lambda: source.topics(everything).keys() == everything.keys())
     for seed, codec in enumerate(pair.codecs):
         write(pair.source, f"{prefix}.{codec}", 300, seed, codec)
     write(pair.source, f"{prefix}.append-time", 200, 20, "lz4")
@@ -146,7 +147,7 @@ def test_plan_says_what_an_old_source_does_not_tell(pair: Pair) -> None:
     prefix = f"p{time.time_ns() % 10**9}"
     with closing(admin(pair.source, "source")) as source, closing(admin(pair.target, "target")) as target:
         source.create_topics([NewTopicSpec(f"{prefix}.one", 1, 1, {})])
-        wait_for(lambda: source.topics([f"{prefix}.one"]))
+        wait_until(lambda: source.topics([f"{prefix}.one"]))
         findings = planned(pair, prefix, source, target).findings
     said = [f.evidence for f in findings if f.check == "brokers"]
     number = RELEASES[pair.source_version].number
@@ -184,7 +185,7 @@ def test_too_old_target_is_named_before_anything_is_touched() -> None:
         closing(admin(old_target, "target")) as target,
     ):
         source.create_topics([NewTopicSpec("orders", 1, 1, {})])
-        wait_for(lambda: source.topics(["orders"]))
+        wait_until(lambda: source.topics(["orders"]))
         with pytest.raises(BrokersUnsupported, match=r"DescribeTransactions.*3\.0 or later"):
             build(Mirror(name="m", source="a", target="b", topics=["orders"]), source, target)
         assert target.topic_names() == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -11,13 +10,6 @@ from typing import Any
 from airflow.sdk.execution_time import task_runner
 
 from tests.provider.conftest import store_plan
-
-
-def until(question: Any, timeout_s: float = 240.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not question():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def the_time_is_over(*_: Any) -> bool:

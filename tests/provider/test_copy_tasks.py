@@ -24,7 +24,8 @@ from airflow_mirror.operators.spark_job import bounds
 from airflow_mirror.operators.verify import VerifyMirrorOperator
 from airflow_mirror.plan import Plan
 from tests.provider.conftest import PLAN, Started, submitted
-from tests.provider.tasks import by_airflow, the_time_is_over, until
+from tests.provider.tasks import by_airflow, the_time_is_over
+from tests.waiting import wait_until
 
 
 def ignores_sigterm(pid: Any) -> Any:
@@ -117,7 +118,7 @@ def test_the_retry_of_a_killed_task_finds_the_running_job(
     second = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror)
     waiting = threading.Thread(target=lambda: pytest.raises(AirflowException, second.execute, context))  # type: ignore[call-overload]
     waiting.start()
-    until(lambda: second._job is not None or not waiting.is_alive())
+    wait_until(lambda: second._job is not None or not waiting.is_alive())
     assert waiting.is_alive() and len(started) == 1
     assert process.members(Path(handle["dir"])) == [handle["pid"]]
     second.on_kill()
@@ -151,7 +152,7 @@ def test_killing_the_task_stops_the_job_within_five_seconds(
     task = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror)
     handle = submitted(task, plan, context)
     job_dir = Path(handle["dir"])
-    until(lambda: len(process.members(job_dir)) == 2 and any(map(ignores_sigterm, process.members(job_dir))))
+    wait_until(lambda: len(process.members(job_dir)) == 2 and any(map(ignores_sigterm, process.members(job_dir))))
     graces, kills = list[float](), list[int]()
     wait_until_gone, end = process.wait_until_gone, process.end
 

@@ -28,8 +28,9 @@ from airflow_mirror.plan.ledger_store import amend, keep
 from airflow_mirror.sync.lag import PartitionLag
 from tests.builders import topic_plan
 from tests.provider.conftest import PLAN, Pauses, Started, store_plan, submitted
-from tests.provider.tasks import planned_again, until
+from tests.provider.tasks import planned_again
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
+from tests.waiting import wait_until
 
 # --- the run after a rejected cutover: its tail is still there --------------------------------------------------------
 
@@ -83,7 +84,7 @@ def test_tail_that_dies_fails_the_waiting_bulk_copy(
 ) -> None:
     def measure(*_: Any) -> Any:
         os.kill(tail["pid"], signal.SIGKILL)
-        until(lambda: not process.is_alive(tail["pid"], tail["started"]))
+        wait_until(lambda: not process.is_alive(tail["pid"], tail["started"]))
         return [PartitionLag(TopicPartition("t", 0), 0, 100)]
 
     monkeypatch.setattr("airflow_mirror.sync.lag.measure", measure)
@@ -217,7 +218,7 @@ def test_a_tail_whose_writing_a_cutover_has_ended_is_not_taken_for_one_that_copi
     def it_ends(_: float) -> None:
         if ends and fake_spark[1]["is"] == "ended":
             os.kill(tail["pid"], signal.SIGKILL)
-            until(lambda: not process.is_alive(tail["pid"], tail["started"]))
+            wait_until(lambda: not process.is_alive(tail["pid"], tail["started"]))
             fake_spark[1]["is"] = "copying"
 
     pauses.meanwhile = it_ends
@@ -285,7 +286,7 @@ def test_copies_of_two_windows_wait_for_each_other(
     results = []
     waiting = threading.Thread(target=lambda: results.append(second.execute(another_run)))
     waiting.start()
-    until(lambda: second._runner is not None)
+    wait_until(lambda: second._runner is not None)
     assert waiting.is_alive() and len(started) == 1
     LocalRunner(home / "m").cancel(handle, grace_s=0.2)
     waiting.join(timeout=240)
@@ -305,6 +306,6 @@ def test_kill_9_of_a_tail_leaves_no_worker_after_stop(
     assert tail is not None
     os.kill(tail["pid"], signal.SIGKILL)
     # Whoever looks before the kernel has ended it gives its worker the time that Spark takes to end.
-    until(lambda: process.started_at(tail["pid"]) is None)
+    wait_until(lambda: process.started_at(tail["pid"]) is None)
     assert StopMirrorOperator(task_id="s", mirror=mirror).execute(context)["tail"] == "LOST"
     assert process.members(Path(tail["dir"])) == []

@@ -23,6 +23,7 @@ from airflow_mirror.jobs.progress.table import Table
 from airflow_mirror.wire.cluster import WireCluster
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
+from tests.waiting import wait_until
 
 OPTIONS = CopyOptions(mirror="m")
 FIRST, JOINS = (CopyRange(source_topic=t, target_topic=t, partition=0, start_offset=0) for t in ("first", "joins"))
@@ -128,13 +129,6 @@ def begin(
     assert all(task.ends_within(60) for task in tasks)
 
 
-def until(question: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not question():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_a_task_lasts_until_its_driver_has_had_enough_of_it(
     source: DrivenCluster, target: DrivenCluster, begin: Callable[[str | None, float], Task]
 ) -> None:
@@ -143,10 +137,10 @@ def test_a_task_lasts_until_its_driver_has_had_enough_of_it(
     driver = Listener(Table([FIRST, JOINS]))
     try:
         heard = begin(driver.address, 0.3)
-        until(lambda: end(target, "first") == 50)
+        wait_until(lambda: end(target, "first") == 50)
         assert not heard.ends_within(1.0)
         driver.hand_out([JOINS], OPTIONS, before=2)
-        until(lambda: end(target, "joins") == 50)
+        wait_until(lambda: end(target, "joins") == 50)
         driver.end_tasks()
         assert heard.ends_within(60)
         assert [(r.topic, r.position, r.error) for r in heard.results] == [("first", 50, None), ("joins", 50, None)]
@@ -161,7 +155,7 @@ def test_a_task_whose_driver_does_not_listen_ends_with_its_time(
     driver = Listener(Table([FIRST]))
     alone, left = begin(None, 0.3), begin(driver.address, 0.3)
     assert alone.ends_within(60)
-    until(lambda: end(target, "first") == 50)
+    wait_until(lambda: end(target, "first") == 50)
     assert not left.ends_within(0.5)
     driver.close()
     assert left.ends_within(60)

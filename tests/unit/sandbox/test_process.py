@@ -8,12 +8,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sandbox.process import Child
+from tests.waiting import wait_until
 
 SLEEPER = ["/bin/sh", "-c", "echo up; exec sleep 300"]
 # A parent that starts one child, prints its pid, and then does what the test says.
@@ -71,7 +71,7 @@ def test_child_started_by_a_short_thread_lives_on(tmp_path: Path) -> None:
 
     def start() -> None:
         children.append(Child(SLEEPER, tmp_path / "log", tmp_path))
-        wait_for(lambda: "up" in (tmp_path / "log").read_text())  # the kernel has its order
+        wait_until(lambda: "up" in (tmp_path / "log").read_text())  # the kernel has its order
 
     thread = threading.Thread(target=start)
     thread.start()
@@ -100,14 +100,14 @@ def test_forked_copy_of_the_parent_can_not_end_the_child(tmp_path: Path) -> None
 
 def test_terminate_turns_to_sigkill_when_it_is_ignored(tmp_path: Path) -> None:
     child = Child(["/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done"], tmp_path / "log", tmp_path)
-    wait_for(lambda: "up" in (tmp_path / "log").read_text())
+    wait_until(lambda: "up" in (tmp_path / "log").read_text())
     child.terminate(timeout_s=0.3)
     assert child.status() == -signal.SIGKILL
 
 
 def test_terminate_wakes_a_paused_child_first(tmp_path: Path) -> None:
     child = Child(SLEEPER, tmp_path / "log", tmp_path)
-    wait_for(lambda: "up" in (tmp_path / "log").read_text())
+    wait_until(lambda: "up" in (tmp_path / "log").read_text())
     child.send(signal.SIGSTOP)
     assert child.alive()
     child.terminate(timeout_s=10)
@@ -118,10 +118,3 @@ def test_missing_program_ends_with_a_status_and_a_log(tmp_path: Path) -> None:
     child = Child([str(tmp_path / "no-such-program")], tmp_path / "log", tmp_path)
     assert child.wait(240) == 1
     assert "FileNotFoundError" in (tmp_path / "log").read_text()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 240
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

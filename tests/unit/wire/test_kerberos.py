@@ -28,6 +28,7 @@ from airflow_mirror.wire.kerberos.identity import Identity, identity_of
 from airflow_mirror.wire.kerberos.mechanism import KerberosLogin
 from airflow_mirror.wire.kerberos.tickets import Tickets, Unavailable, tickets_of
 from airflow_mirror.wire.settings import WireSettings
+from tests.waiting import wait_until
 
 MIRROR = Identity(
     principal="mirror@ONE.TEST", service="kafka", keytab="FILE:/etc/mirror.keytab", proof="keytab /etc/mirror.keytab"
@@ -116,13 +117,6 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[Library]:
     released = threading.Event()
     yield fake
     released.set()
-
-
-def until(true: Any) -> None:
-    deadline = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 # --- who ----------------------------------------------------------------------------------------------------------------
@@ -276,7 +270,7 @@ def test_tickets_are_renewed_at_half_of_their_life_behind_the_logins(library: Li
     assert tickets.is_at_hand("b1") and tickets.begin("b2", 0)[1] == b"token"
     library.asked.clear()
     goes_on.set()
-    until(lambda: tickets._cache is not old)
+    wait_until(lambda: tickets._cache is not old)
     assert tickets._cache.hosts.keys() == {"b1", "b2"} and tickets._spare == old.name
     asked = list(library.asked)
     assert tickets.begin("b1", 0)[1] == b"token" and library.asked == asked
@@ -297,10 +291,10 @@ def test_a_renewal_that_fails_keeps_what_is_there(library: Library, monkeypatch:
     with tickets._changed:
         old.begun -= old.life_s / 2 + 1
         tickets._changed.notify_all()
-    until(lambda: len(refusals) > 2)
+    wait_until(lambda: len(refusals) > 2)
     assert tickets._cache is old and tickets.begin("b1", 0)[1] == b"token"
     library.kdc = lambda _: None
-    until(lambda: tickets._cache is not old)
+    wait_until(lambda: tickets._cache is not old)
 
 
 def test_an_expired_cache_hides_no_cause(library: Library) -> None:
@@ -327,7 +321,7 @@ def test_a_ticket_cache_that_was_written_again_is_read_again(library: Library, t
     path.write_text("another")
     library.caches[str(path)] = (time.time() + 100, set())
     assert not tickets.is_at_hand("b1")
-    until(lambda: tickets.is_at_hand("b1"))
+    wait_until(lambda: tickets.is_at_hand("b1"))
     assert library.asked == ["b1", "b1"]
 
 
@@ -337,7 +331,7 @@ def test_nobody_renews_what_nobody_uses(library: Library, monkeypatch: pytest.Mo
     with tickets._changed:
         tickets._used_at -= tickets._cache.life_s * 3
         tickets._changed.notify_all()
-    until(lambda: not tickets._works)
+    wait_until(lambda: not tickets._works)
     assert tickets.begin("b2", 30)[1] == b"token"  # and begins again
     assert tickets._works
 
