@@ -10,6 +10,11 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from airflow_mirror.errors import InputError
+
+_DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
+_NOT_FOR_TASKS = "airflow-db-not-allowed:"  # what a worker gives the processes of its tasks, and nothing can parse
+
 
 def add_home(parser: argparse._ActionsContainer, what: str) -> None:
     """Add ``--home``. :param what: it is asked for."""
@@ -39,11 +44,22 @@ def hooks_of(module: str) -> ModuleType | None:
 
     Airflow sets up its log when it is imported, on standard output, where a command prints what may be JSON. From then on
     it goes to standard error.
+
+    :raises InputError: there is one, and it can't be loaded as it is set up.
     """
+    # Without a database it has its settings, connections of the environment and secrets backends all the same.
+    if os.environ.get(_DATABASE, "").startswith(_NOT_FOR_TASKS):
+        os.environ[_DATABASE] = "sqlite://"
     try:
         found = importlib.import_module(f"airflow_mirror.hooks.{module}")
-    except ImportError:
-        return None
+    except Exception as e:
+        if isinstance(e, ModuleNotFoundError) and e.name == "airflow":
+            return None
+        raise InputError(
+            "Airflow can't be loaded on this host",
+            f"{type(e).__name__}: {e}",
+            "Correct its settings (AIRFLOW_HOME, AIRFLOW__...), or run this in an environment without Airflow.",
+        ) from e
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
             handler.setStream(sys.stderr)

@@ -46,3 +46,20 @@ def test_one_of_the_environment_is_found_and_what_is_nowhere_says_where_was_look
     error = said(airflow, "kafka_targte")
     assert "'kafka_targte' is neither a file here nor the id of an Airflow connection" in error
     assert "set AIRFLOW_CONN_KAFKA_TARGTE" in error
+
+
+def test_in_a_task_connections_of_the_environment_are_found_and_others_say_that_there_is_no_database(
+    airflow: dict[str, str]
+) -> None:
+    """A worker gives its tasks the address of a database that can't be parsed: a traceback of fifty lines."""
+    told = {**airflow, "AIRFLOW_CONN_OTHER": '{"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:3"}}'}
+    told["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] = "airflow-db-not-allowed:///"
+    assert "no broker at 127.0.0.1:3" in said(told, "other")
+    assert "Hosts of workers have no database" in said(told, "kafka_target")
+
+
+def test_an_airflow_that_can_not_be_loaded_is_told_from_none(airflow: dict[str, str]) -> None:
+    """It was said not to be installed: the driver of its database was missing."""
+    error = said({**airflow, "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "nothing://a/b"}, "kafka_target")
+    assert error.startswith("error: Airflow can't be loaded on this host\n  why: NoSuchModuleError: "), error
+    assert "not installed" not in error
