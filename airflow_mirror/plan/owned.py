@@ -14,7 +14,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.kinds import known
 from airflow_mirror.ledger.records import ACTIVE, DIRECTION, FENCE, LAST_PLAN, SHARED_TOPIC, TOPIC
-from airflow_mirror.plan.direction import ROLLBACK
+from airflow_mirror.plan.direction import FAILOVER, ROLLBACK
 from airflow_mirror.plan.model import Plan, TopicPlan
 
 
@@ -73,6 +73,11 @@ class Owned:
         if self.sharers:
             return frozenset().union(*(one.feeds for one in self.sharers))
         return frozenset() if self.opened_by is not None else frozenset(self.upstream or (self.source_id,))
+
+    @property
+    def is_cut_over(self) -> bool:
+        """Whether it was handed over, and not by a failover."""
+        return self.opened_by is not None and not self.opened_by.startswith(f"{FAILOVER} ")
 
     def of_mirror(self, mirror: str, source_id: str) -> Owned | None:
         """Return it as one mirror has it, alone or with others; None if it has not."""

@@ -16,6 +16,7 @@ from airflow_mirror.ledger.records import ACTIVE
 from airflow_mirror.plan import ownership
 from airflow_mirror.plan.direction import Direction, direction, turn
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.owned import decided
 
 
 def promote(
@@ -43,7 +44,7 @@ def promote(
         if found != one:
             # In the record, so pinned by its versions: a cutover that opens, or goes up, at this very moment is
             # refused, or we are.
-            require_no_cutover(values, name, force=force)
+            require_no_cutover(values, plan, topic_ids, force=force)
             # One that was decided since may have the lease, and write beyond the cut that is noted.
             if ACTIVE.at(values, name) != tail:
                 raise TryAgain(f"another tail of mirror {name!r} began meanwhile, and nothing was decided")
@@ -65,12 +66,13 @@ def promote(
     return found
 
 
-def require_no_cutover(values: Values, mirror: str, *, force: bool) -> None:
+def require_no_cutover(values: Values, plan: Plan, topic_ids: Mapping[str, str], *, force: bool) -> None:
     """Return unless a cutover of the mirror has opened its target, or has a fence up.
 
-    :param force: also if one has a fence up.
+    :param topic_ids: as in :func:`promote`. :param force: also if one has a fence up.
     :raises MirrorCutOver: it has. :raises CutoverRunning: it is.
     """
+    mirror = plan.mirror.name
     fence = fence_state(values, mirror)
     if fence is not None and fence.phase == OPENED:
         raise MirrorCutOver(mirror, [], f"run {fence.run!r} has opened the target")
@@ -78,3 +80,9 @@ def require_no_cutover(values: Values, mirror: str, *, force: bool) -> None:
     # lifting leaves the groups where they are.
     if fence is not None and fence.stands and not force:
         raise CutoverRunning(f"run {fence.run!r}, whose fence is {fence.phase}")
+    # Of an opening whose fence was not kept, or was lifted since, only its topics tell: applications write there, and
+    # neither groups nor settings are ours to change.
+    ours = [of.of_mirror(mirror, plan.source_cluster_id) for of in decided(values, topic_ids).values()]
+    opened = [of.opened_at or "" for of in ours if of is not None and of.is_cut_over]
+    if opened and len(opened) == len(topic_ids):
+        raise MirrorCutOver(mirror, sorted(topic_ids), min(opened))

@@ -181,7 +181,7 @@ def _decide(
         raise found.refusal
     values = on.ledger.values()
     # Asked here so that nothing is stopped for nothing; the decision asks it again in its own record.
-    require_no_cutover(values, name, force=force)
+    require_no_cutover(values, plan, target_ids(plan, on.admin), force=force)
     # Read before the tail is asked to stop: one that was decided behind this refuses the promotion.
     looked_at = ACTIVE.at(values, name)
     # What was heard, and refused nothing, was of the tail before: this one lives, and may see the source. By force it

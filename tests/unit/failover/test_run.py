@@ -299,6 +299,14 @@ def test_a_finished_cutover_leaves_nothing_to_fail_over(world: World) -> None:
     assert world.effects.log == []
 
 
+def test_a_cutover_whose_fence_is_over_leaves_nothing_to_fail_over(world: World) -> None:
+    """Not kept, or lifted by a person: its record alone says nothing of an opening. Its topics do."""
+    ownership.mark_cut_over(world.ledger(), PLAN, {"a": "id-a", "b": "id-b"}, "noon")
+    with pytest.raises(MirrorCutOver, match="was cut over .noon.: target topics a, b are in production"):
+        world.fail_over(force=True)
+    assert world.effects.log == ["decide"], "the opening alone"
+
+
 @pytest.mark.parametrize("phase", ["up", "lifting"])
 def test_a_cutover_that_is_at_work_refuses_a_failover(world: World, phase: str) -> None:
     """By what is decided: its report may be written late, or never. With force it opens nothing any more."""
