@@ -466,4 +466,4 @@ def application(w: World, name: str, *, goes_back_to: int | None = None, **when:
         reader.leave()
         return at
 
-    return w.s.add(Actor(name, body, fragile=False, after=lambda: bool(w.opened_by), **when))
+    return w.s.add(Actor(name, body, **{"fragile": False, "after": lambda: bool(w.opened_by), **when}))

@@ -22,7 +22,7 @@ from tests.explore import actors, gate
 from tests.explore.deviations import Deviation, around
 from tests.explore.invariants import ALL
 from tests.explore.scenario import Scenario
-from tests.explore.world import CUT, LATE, OTHER, REVERSE, TOPICS, TPS, World
+from tests.explore.world import CUT, GROUP, LATE, OTHER, REVERSE, TOPICS, TPS, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -156,6 +156,22 @@ def way_back(w: World) -> None:
     actors.producer(w, "P", "target", starts=1.0, times=30)
     actors.lift(w, "K", include_retained=True, starts=12.0)
     actors.tail(w, "T2", REVERSE, starts=24.0)
+
+
+def failover_unkept(w: World) -> None:
+    """A cutover that keeps no fence, and a failover that nobody has forced; then the next try of each."""
+    actors.owner(w, "A", "r1", keep_fence=False)
+    actors.failover(w, "F", force=False, starts=60.0)
+    actors.failover(w, "F2", force=False, last=True)
+
+
+def failover_twice(w: World) -> None:
+    """Two calls complete one failover, of a group that stands beyond the cut; its application begins meanwhile."""
+    w.beyond = GroupPosition(CUT + 3)  # its position had followed before the records
+    w.target.commit(GROUP, {TPS[0]: w.beyond, TPS[1]: GroupPosition(CUT)})
+    actors.failover(w, "F", force=True)
+    actors.failover(w, "F2", force=True, last=True)
+    actors.application(w, "App", after=lambda: bool(w.opened_by) and w.target.positions(GROUP)[TPS[0]].offset == CUT)
 
 
 def failover(w: World) -> None:
@@ -367,6 +383,8 @@ SCENARIOS = (
         way_back, {"Ttask": COPIES_BACK, "K": ENDS, "T2": TAKES_BACK}, reopens=True, changing=("log",)
     ),
     _scenario(failover, _BOTH | _APP | {"F": FAILS_OVER}, with_groups=True),
+    _scenario(failover_unkept, {"A": ENDS, "F": FAILS_OVER}, reopens=True),
+    _scenario(failover_twice, _APP | {"F": FAILS_OVER, "F2": SETS}, with_groups=True),
     _scenario(returned, {"X": SHUTS, "Y": SHUTS, "S": SPARES}),
     _scenario(returned_late, {"X": SHUTS, "Y": SHUTS, "K": ENDS}, reopens=True),
     _scenario(partitions, _BOTH | {"P": WRITES}, changing=("topic",)),

@@ -102,6 +102,7 @@ class World:
     :ivar written_behind: what the mirror wrote to the target while it was in production, or back to the source while
         applications might write there.
     :ivar left_behind: what the source had when a cutover opened the target, and the target had not.
+    :ivar beyond: where a group stands that a failover takes back to the cut; None: none does.
     :ivar is_cut_over: whether a cutover has opened the target in this schedule.
     :ivar was_shut: whether the source was shut by a kept fence at some time since the target is in production.
     :ivar stood: for how many seconds which attempt's fence has kept writers out, while guards were undisturbed.
@@ -126,6 +127,7 @@ class World:
         self.swappers: list[Actor] = []
         self.rivals: list[Attempt] = []
         self.was_shut, self.is_cut_over = False, False
+        self.beyond: GroupPosition | None = None
         self.stood: dict[str, float] = {}
         self._up: dict[str, float] = {}
         self._is_shut, self._fenced = False, set[str]()
@@ -304,6 +306,10 @@ class World:
         ):
             notes.clear()  # type: ignore[attr-defined]
 
+    def _is_taken_back(self, positions: Any, now: Any) -> bool:
+        at = positions.get(GROUP, {}).get(TPS[0])
+        return at is not None and at == self.beyond and now[GROUP][TPS[0]].offset == CUT
+
     def _look(self, actor: str, what: str) -> None:
         fence, opened, positions = self._was
         now, by = self.fence, self.opened_by
@@ -316,7 +322,8 @@ class World:
         if by and not opened and not any(one.startswith(FAILOVER) for one in by.values()):
             self._look_behind()
             self.is_cut_over = True
-        if there != positions and opened and ": a consumer " not in what and f"for {GROUP}" not in what:
+        theirs = ": a consumer " in what or f"for {GROUP}" in what or self._is_taken_back(positions, there)
+        if there != positions and opened and not theirs:
             self.set_behind.append(f"{actor}: {what}")
         if opened and what.startswith(_APPLICATIONS_OWN):
             self.changed_behind.append(f"{actor}: {what}")

@@ -14,11 +14,12 @@ from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.cutover.failover.losses import Losses, losses
 from airflow_mirror.cutover.failover.record import Beyond
 from airflow_mirror.cutover.platform import Side
-from airflow_mirror.errors import InputError
+from airflow_mirror.errors import InputError, TryAgain
 from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Sign, active_tail
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 from airflow_mirror.plan.missing_acls import Lacking, lacking
@@ -346,6 +347,19 @@ def groups_of(target: ClusterAdmin, plan: Plan, noted: Beyond | None = None) -> 
         without=tuple(group for group in plan.groups if not found.get(group)),
         moved=tuple(moved),
     )
+
+
+def require_unmoved(
+    target: ClusterAdmin, group: str, its: Mapping[TopicPartition, tuple[GroupPosition, int]], permit: Permit
+) -> None:
+    """Return if a group that is to be set back stands where it was seen, and that is permitted.
+
+    :param its: as in :class:`Groups`. :raises TryAgain: it was moved.
+    """
+    permit()
+    now = positions_in(target, [group], {tp.topic for tp in its}).get(group, {})
+    if moved := [tp for tp, (was, _) in its.items() if now.get(tp) != was]:
+        raise TryAgain(f"group {group!r} was moved at {min(moved)} meanwhile, and is not set back: call it again")
 
 
 def positions_of(

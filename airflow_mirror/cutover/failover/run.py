@@ -142,17 +142,26 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
     # waits.
     report.returned = record.returned()
 
-    permit = recently(ours, on.clock.monotonic)
+    # Two calls complete one failover, and the slower one may have slept since the other did a step: groups have read on
+    # since, and settings and rights are their owners' by then.
+    def undone(step: str) -> None:
+        ours()
+        if step in record.done():
+            raise TryAgain(f"another call has done the step {step!r} of this failover meanwhile: call it again")
+
+    def permit(step: str) -> Permit:
+        return recently(partial(undone, step), on.clock.monotonic)
+
     # In this order: nobody writes beside applications; then groups, which they start from; settings and rights after
     # that.
     steps: dict[str, Callable[[Side, Plan], list[str]]] = {
         "writing": partial(_end_writing, held=held),
-        "groups": partial(_groups, beyond=cut.beyond, permit=permit),
-        "settings": partial(_settings, permit=permit),
-        "grants": partial(_grants, permit=permit),
+        "groups": partial(_groups, beyond=cut.beyond, permit=partial(undone, "groups")),
+        "settings": partial(_settings, permit=permit("settings")),
+        "grants": partial(_grants, permit=permit("grants")),
     }
     if has_checkpoints(plan.mirror, ledger.values()):
-        steps["checkpoints"] = partial(_checkpoints, beyond=cut.beyond, permit=permit)
+        steps["checkpoints"] = partial(_checkpoints, beyond=cut.beyond, permit=permit("checkpoints"))
     for name, step in steps.items():
         # Done by a call before, as is noted; one that died between its step and the note does it again, and finds less
         # to do.
@@ -261,8 +270,11 @@ def _groups(on: Side, plan: Plan, *, beyond: Beyond | None, permit: Permit) -> l
     }
     lines = []
     # Only positions beyond the copy's end, to that end: whoever reads them afterwards has lost nothing by it. Done twice
-    # it finds none.
-    for group, commit in target.commit_groups(wanted, permit).items():
+    # it finds none. One by one, which are few: each is read again right before it is set, as its application may have
+    # begun.
+    for group, positions in wanted.items():
+        unmoved = partial(checks.require_unmoved, target, group, found.beyond[group], permit)
+        commit = target.commit_groups({group: positions}, unmoved)[group]
         # The step is not noted then, and the next call does it again; groups that were set are no more among those
         # beyond.
         if commit.error is not None and not commit.active:
