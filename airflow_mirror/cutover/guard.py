@@ -25,7 +25,7 @@ import time
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.alarm import Alarm, alarm_of
-from airflow_mirror.cutover.decision import LIFTING, OPENED, FenceState, fence_state
+from airflow_mirror.cutover.decision import CLOSING, LIFTING, OPENED, FenceState, fence_state
 from airflow_mirror.cutover.fence import AclFence, fence_of
 from airflow_mirror.cutover.heartbeat import SILENCE_S, owner_of
 from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence
@@ -130,8 +130,9 @@ class Guard:
         # Let go of before anything else is asked: should the target go away at the question below, what is still held
         # here would pass for a fence that may have to come down without it (`_without_ledger`).
         seen, self._fence = self._fence or self._opened, None
-        # Lifted, closed, or another attempt's: there is nothing to watch any more.
-        if fence is None or fence.phase != OPENED or seen is None or fence.id != seen.id:
+        # Lifted, closed, or another attempt's: there is nothing to watch any more. One that is closing is not: of a fence
+        # that is not kept some rules may be up.
+        if fence is None or fence.phase not in (OPENED, CLOSING) or seen is None or fence.id != seen.id:
             self._opened = None
             return
         # Its owner has something to do yet: its report, the lifting of a fence that is not kept, a rollback's old

@@ -149,17 +149,20 @@ def test_without_the_ledger_only_rules_that_were_decided_are_lifted(
     assert world.is_up is not raised and (world.name in {acl.name for acl in world.source.acls}) is not raised
 
 
+@pytest.mark.parametrize("phase", ["opened", "closing"])
 @pytest.mark.parametrize("ends", ["dies", "in order"])
 def test_person_is_called_if_nobody_goes_on_behind_an_opening(
-    world: World, monkeypatch: pytest.MonkeyPatch, ends: str
+    world: World, monkeypatch: pytest.MonkeyPatch, ends: str, phase: str
 ) -> None:
-    """The old source of a rollback is still fenced then. Nothing is lifted: it is open elsewhere."""
+    """The old source of a rollback is still fenced then, or one whose fence is not kept, half. Nothing is lifted."""
     called: list[str] = []
     monkeypatch.setattr(f"{__name__}.page", called.append)
     world.guard.alarm = Alarm(f"{__name__}.page")
     world.seconds(10, signs=True)
     world.decide(phase="opened")
     world.seconds(30, signs=True)
+    world.decide(phase=phase)
+    world.seconds(5, signs=True)
     assert called == [] and world.guard.is_needed, "its owner works on"
     if ends == "in order":
         world.signs.give("SUCCEEDED")
