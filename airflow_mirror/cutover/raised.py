@@ -40,6 +40,10 @@ _LOG = logging.getLogger("airflow_mirror.cutover")
 LIFT_PATIENCE_S = 20.0
 
 
+class _Gone(Exception):  # noqa: N818  # it is none
+    """See :meth:`Raised._is_gone`."""
+
+
 @dataclass(kw_only=True)
 class Raised:
     """A fence that is decided about, and what its lifting needs.
@@ -141,13 +145,20 @@ class Raised:
         """
         source = self.on.source
         deadline = source.clock.monotonic() + LIFT_PATIENCE_S
+
+        def unless_gone() -> None:
+            permit()
+            # With each request: who lifted it before may die only now, and another mirror go up while we sleep.
+            if self._is_gone():
+                raise _Gone
+
         while True:
             try:
-                if self._is_gone():
-                    return
                 # Each try begins at the first rule, as does each process that takes over: deleting what is gone does
                 # nothing.
-                self.fence.lift(self.intent, self.name, permit)
+                self.fence.lift(self.intent, self.name, unless_gone)
+                return
+            except _Gone:
                 return
             # Another lifter goes on, or it is opened: this one has nothing to try again, and its rules may be a later
             # attempt's.

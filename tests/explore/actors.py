@@ -121,14 +121,14 @@ def lift_rival(w: World, name: str, **when: Any) -> Actor:
     return w.s.add(Actor(name, lambda: lift_leftover_fence(w.platform(), OTHER.mirror.name), **when))
 
 
-def lift_what_nothing_explains(w: World, name: str, **when: Any) -> Actor:
+def lift_what_nothing_explains(w: World, name: str, mirror: str = MIRROR.name, **when: Any) -> Actor:
     """`airflow-mirror lift-fence --unexplained`, by a person who says yes."""
 
     def body() -> Any:
         on = w.platform()
         if w.fenced_by != ACL:
-            let_in(on, MIRROR.name, _fence(w, on))
-        return [str(one) for one in lift_unexplained(on, MIRROR.name, unexplained(on, MIRROR.name))]
+            let_in(on, mirror, _fence(w, on))
+        return [str(one) for one in lift_unexplained(on, mirror, unexplained(on, mirror))]
 
     return w.s.add(Actor(name, body, **when))
 

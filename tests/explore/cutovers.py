@@ -254,6 +254,14 @@ def rivals(w: World) -> None:
     actors.owner(w, "B", "r1", last=True)
 
 
+def rivals_lifted(w: World) -> None:
+    """Who lifted a fence died before it was decided; whoever goes on meets another mirror that fences the same topics."""
+    w.keep(OTHER, w.target)
+    w.half_lifted()
+    actors.lift(w, "L")
+    actors.rival(w, "R", starts=20.0)
+
+
 def rivals_returned(w: World) -> None:
     """A source that returned after a failover is fenced in the second in which another mirror fences its topics."""
     w.failed_over()
@@ -323,6 +331,8 @@ def final(w: World) -> None:
     late, shut = (deviation.kind == "late" for *_, deviation in w.s.happened), w.fence is not None and w.fence.is_over
     if any(late) or (w.fenced_by != ACL and shut and w.denied):
         actors.lift_what_nothing_explains(w, "LU", last=True, fragile=False)
+        if rival is not None:
+            actors.lift_what_nothing_explains(w, "LUR", OTHER.mirror.name, last=True, fragile=False)
 
 
 def _built(build: Callable[[World], None], scheduler: Scheduler, **given: Any) -> World:
@@ -400,6 +410,7 @@ SCENARIOS = (
     _scenario(orphan, {"F": FAILS_OVER, "P": WRITES, "Ttask": COPIES, "T2task": COPIES}, changing=("log",)),
     _scenario(other, _BOTH | {"M": CLAIMS}, changing=("state:plan", "state:configs", "topic")),
     _scenario(rivals, _BOTH | {"R": SHUTS}),
+    _scenario(rivals_lifted, {"L": "target: decide fence/flow lifted", "R": SHUTS}),
     _scenario(rivals_returned, dict.fromkeys("RXY", SHUTS)),
     _scenario(retired, {"A": OPENS, "RT": RETIRES, "RT2": RETIRES}, changing=("state:plan", "state:configs", "topic")),
     _scenario(remade, {"RT": RETIRES, "RT2": RETIRES, "P": PLANS}, changing=("state:plan", "state:configs", "topic")),

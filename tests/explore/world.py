@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.cutover.decision import OPENED, UP, FenceState, fence_state
+from airflow_mirror.cutover.decision import LIFTING, OPENED, UP, FenceState, fence_state
 from airflow_mirror.cutover.failover.decision import promote
 from airflow_mirror.cutover.failover.record import Cut, Record
 from airflow_mirror.cutover.fence import AclFence, name_of
@@ -249,6 +249,16 @@ class World:
         if self.with_groups:
             self.target.commit(GROUP, {tp: GroupPosition(READ) for tp in TPS})
         lease.take(MemoryAdmin(self.target).wire, MIRROR.name, to_end=True)  # type: ignore[arg-type]
+        self._forget()
+
+    def half_lifted(self, run: str = "r1") -> None:
+        """Begin with a fence whose rules and name are gone; who lifted it died before that was decided."""
+        intent = AclFence(MemoryAdmin(self.source)).intent(TOPICS)  # type: ignore[arg-type]
+        state = FenceState(
+            run=run, attempt=1, id="before", plan=PLAN.hash, revision=PLAN.hash, owner="before", max_fence_s=60.0,
+            intent=intent.value(), phase=LIFTING, lifter="dead", name="acl",
+        )  # fmt: skip
+        MemoryLedger(self.target).decide(lambda _: {"fence/flow": {"v": 1, **asdict(state)}})
         self._forget()
 
     def failed_over(self) -> None:

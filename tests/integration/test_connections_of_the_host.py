@@ -49,7 +49,7 @@ def test_one_of_the_environment_is_found_and_what_is_nowhere_says_where_was_look
 
 
 def test_in_a_task_connections_of_the_environment_are_found_and_others_say_that_there_is_no_database(
-    airflow: dict[str, str]
+    airflow: dict[str, str],
 ) -> None:
     """A worker gives its tasks the address of a database that can't be parsed: a traceback of fifty lines."""
     told = {**airflow, "AIRFLOW_CONN_OTHER": '{"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:3"}}'}

@@ -51,6 +51,13 @@ def test_run_that_was_overtaken_before_its_fence_lifts_nobody_elses() -> None:
         assert decided(outcome) == ("opened", "r1", "R1-1") and outcome.scheduler.actor("L").result == []
 
 
+def test_who_goes_on_with_a_lifting_leaves_another_mirrors_fence() -> None:
+    """It had looked for its name before the other one came: it deleted that one's rules, which are the same."""
+    for sleeps in (switch("R"), freeze(25)):
+        outcome = sound(story("rivals_lifted", ("L", "source: delete DENY WRITE on topic orders,payments", 1, sleeps)))
+        assert decided(outcome) == ("lifted", "r1", "before") and end_of(outcome, "R") == "CutoverCancelled"
+
+
 def test_fence_is_not_raised_after_it_was_lifted() -> None:
     """A thawed owner created its rules behind the lifting of the attempt after it: no record explained them."""
     outcome = sound(story("retry", ("A", DENY, 1, freeze()), ("B", ANNOUNCE + ":r1:B-1", 1, kill())))
