@@ -40,8 +40,8 @@ _LOG = logging.getLogger("airflow_mirror.cutover")
 LIFT_PATIENCE_S = 20.0
 
 
-class _Gone(Exception):  # noqa: N818  # it is none
-    """See :meth:`Raised._is_gone`."""
+class _Gone(Exception):  # noqa: N818  # it is none, see Raised._is_gone
+    pass
 
 
 @dataclass(kw_only=True)
