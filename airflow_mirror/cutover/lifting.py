@@ -42,9 +42,11 @@ from airflow_mirror.errors import (
     MirrorError,
     OpeningUnfinished,
     first_of,
+    PlanNotKept,
 )
 from airflow_mirror.plan import ownership
 
+from airflow_mirror.plan.ledger_store import last_hash
 _LOG = logging.getLogger("airflow_mirror.cutover")
 _LOCK_PATIENCE_S = 5.0  # an attempt that was just asked to stop needs a moment to back out
 
@@ -199,11 +201,17 @@ def _end_copying_back(raised: Raised) -> None:
         # The decision before the lease: a job of that mirror that starts in between takes the lease, looks at what is
         # decided, and ends. The other way round it could have looked before the decision, and begin to write behind our
         # wait.
-        ownership.hand_over(raised.on.source.ledger, back, handed_over_by(raised.state.run), at)
+        ownership.hand_over(source.ledger, back, by, at)
+        # Who armed the way back may have died before the topics became that mirror's: nothing is handed over then, and
+        # whoever starts its tail claims them.
+        if (last := last_hash(source.ledger.values(), back)) is not None:
+            ownership.hand_over_planned(source.ledger, source.plan(back, last), source.admin, by, at)
+    except PlanNotKept as e:
+        _LOG.warning("which topics %r was to have can't be told; without that plan no job of it begins: %s", back, e)
     except (LedgerMissing, LedgerLost) as e:
         _LOG.warning("the source's ledger can't be told that its topics are in production: %s", e)
     # Dies before it: handed over, a running job still writes, and the rules stand: who lifts next comes here again.
-    raised.on.source.end_writing(back)
+    source.end_writing(back)
 
 
 def handed_over_by(run: str) -> str:

@@ -177,6 +177,19 @@ def hand_over(ledger: Decisions, mirror: str, by: str, at: str) -> None:
     _decide_all(ledger, change)
 
 
+def hand_over_planned(ledger: Decisions, plan: Plan, target: ClusterAdmin, by: str, at: str) -> None:
+    """As :func:`hand_over`, of a plan's target topics, also those that it never had. Other mirrors' stay theirs."""
+    mine = Owned(topic_id="", mirror=plan.mirror.name, source_id=plan.source_cluster_id)
+    topic_ids = target_ids(plan, target)
+
+    def change(values: Values) -> Values | None:
+        owned = decided(values, topic_ids)
+        closed = [t for t in topic_ids if t not in _others(owned, plan) and owned.get(t, mine).opened_by is None]
+        return _some({t: replace(owned.get(t, mine), topic_id=topic_ids[t], opened_by=by, opened_at=at) for t in closed})
+
+    _decide_all(ledger, change)
+
+
 def release(ledger: Decisions, mirror: str, end_writing: Callable[[], object]) -> list[str]:
     """Give up the topics that a mirror owns and has not handed over; return their names. Safe to repeat after a crash.
 

@@ -142,6 +142,10 @@ def test_fence_is_lifted_wherever_the_arming_died(monkeypatch: pytest.MonkeyPatc
                 lost.setattr(one.old.ledger, "decide", lambda *_: raise_(LedgerMissing()))
             assert lift_leftover_fence(one.on, "flow", include_retained=True), number
         assert one.old.acls == {rule("orders", "WRITE", "ALLOW", "User:shop")}, number
+        # Whoever starts its tail: `follow --reverse-of`, or a person by the plan that is kept.
+        if ledger_store.last_hash(one.old.ledger.values(), "flow-reverse") is not None:
+            with pytest.raises(MirrorCutOver):
+                ownership.claim(one.old.ledger, REVERSE, one.old)  # type: ignore[arg-type]
 
 
 def test_swapped_fence_is_lifted_whole_by_this_hosts_report(
