@@ -862,13 +862,13 @@ class TransactionsOpen(NeedsHuman):
 
 
 class NotUndone(NeedsHuman):
-    """An earlier attempt of a cutover could not be undone, so no new attempt was begun."""
+    """An attempt of a cutover could not be undone whole. No new one was begun."""
 
     run_dir: str
     failures: Sequence[str]
     what = "an earlier attempt of this cutover ({run_dir}) could not be undone"
-    cause = "{failures:all;}"
-    remedy = "Remove the cause and run it again; nothing else was touched."
+    cause = "{failures:all;}. The rest is undone, as its report lists"
+    remedy = "Remove the cause and run it again. Nothing else was touched; a group that has members now is set by hand."
 
 
 class FenceTooLong(NeedsHuman):

@@ -24,7 +24,7 @@ from pathlib import Path
 from airflow_mirror.common.files import lock
 from airflow_mirror.cutover import decision
 from airflow_mirror.cutover import report as reports
-from airflow_mirror.cutover.decision import CLOSED, FenceState
+from airflow_mirror.cutover.decision import CLOSED, LIFTED, FenceState
 from airflow_mirror.cutover.fence import AclFence, Fence
 from airflow_mirror.cutover.heartbeat import require_over
 from airflow_mirror.cutover.intent import Intent
@@ -40,13 +40,14 @@ from airflow_mirror.errors import (
     LedgerNewer,
     MayBeOpen,
     MirrorError,
+    NotUndone,
     OpeningUnfinished,
-    first_of,
     PlanNotKept,
+    first_of,
 )
 from airflow_mirror.plan import ownership
-
 from airflow_mirror.plan.ledger_store import last_hash
+
 _LOG = logging.getLogger("airflow_mirror.cutover")
 _LOCK_PATIENCE_S = 5.0  # an attempt that was just asked to stop needs a moment to back out
 
@@ -86,7 +87,8 @@ def lift_leftover_fence(
     :raises CutoverRunning: the cutover is still running.
     :raises CutoverTakenOver: somebody else lifts it, or another cutover of the mirror has begun.
     :raises InputError: the given fence is not of the kind that is up.
-    :raises FenceNotLifted: names what is still in place. It is undone as far as possible.
+    :raises FenceNotLifted: names what is still in place. It is undone as far as possible. :raises NotUndone: it is
+        lifted, and something else is left.
     :raises OpeningUnfinished: it is decided that the target is open; only the cutover itself can continue from there. Not
         with ``include_retained`` where its report is lost: then it can't either.
     :raises MayBeOpen: the ledger can't be asked, and it may be decided; or the fence is another attempt's by now.
@@ -131,6 +133,9 @@ def lift_leftover_fence(
     # again.
     if (error := _tell(kept, raised.report)) is not None:
         lines.append(f"but the report on the target still says that it is up: {error}")
+    # Decided to be over: producers are in, and a group that was refused for good is told as what it is.
+    if raised.failures and raised.state.phase == LIFTED:
+        raise NotUndone(kept.where, raised.failures)
     if raised.failures:
         raise FenceNotLifted(on.source.admin.role, lines, "; ".join(raised.failures))
     return lines
@@ -196,7 +201,7 @@ def _end_copying_back(raised: Raised) -> None:
     """
     if not (back := raised.intent.copied_by):
         return
-    at = datetime.now(UTC).isoformat(timespec="seconds")
+    source, at, by = raised.on.source, datetime.now(UTC).isoformat(timespec="seconds"), handed_over_by(raised.state.run)
     try:
         # The decision before the lease: a job of that mirror that starts in between takes the lease, looks at what is
         # decided, and ends. The other way round it could have looked before the decision, and begin to write behind our

@@ -34,6 +34,8 @@ from airflow_mirror.errors import (
     DecidedLate,
     FenceNotLifted,
     FenceTooLong,
+    GroupActive,
+    NotUndone,
     TryAgain,
 )
 from airflow_mirror.kafka.permit import Permit
@@ -149,6 +151,19 @@ def test_groups_that_nobody_answers_for_are_restored_by_who_goes_on(tmp_path: Pa
     again = Recorder(tmp_path)
     assert lifts(tmp_path, again, known=Assurance(listened=True))
     assert again.calls == ["lift", "restore"] and fence_state(ledger_of(tmp_path).values(), "flow").phase == LIFTED  # type: ignore[union-attr]
+
+
+def test_group_that_is_refused_for_good_is_told_apart_from_a_fence_that_stays(tmp_path: Path) -> None:
+    """It was said that producers may still be kept out; they were in."""
+    walked = Recorder(tmp_path, "open_target")
+    run = a_run(tmp_path, walked)
+    with pytest.MonkeyPatch.context() as killed, suppress(RuntimeError):
+        killed.setattr(steps, "back_out", lambda *_: None)
+        walk(run, walked.steps())
+    refused = Recorder(tmp_path, "restore", GroupActive("g", "target", "stable"))
+    with pytest.raises(NotUndone, match="commit_groups: GroupActive"):
+        lifts(tmp_path, refused, known=Assurance(listened=True))
+    assert fence_state(ledger_of(tmp_path).values(), "flow").phase == LIFTED  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("by", ["its retry", "a lifter"])
