@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
+# Of the field for it, in every form that has one.
+SPARK_FIELD: dict[str, Any] = {
+    "title": "Spark",
+    "type": ["null", "string"],
+    "description_md": "Connection (type `spark`) of a Spark cluster; empty runs Spark on the worker.",
+}
+
+
 def patterns(default: list[str], title: str, text: str, section: str | None = None) -> Param:
     """Return a field for a list of names, or regular expressions, which may be empty."""
     fields: dict[str, Any] = {"section": section} if section else {}

@@ -36,42 +36,55 @@ from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
 
 __all__ = ["dag"]
 
+CANARIES = "Topic and canaries"  # closed until somebody opens it; what stands in no section is open when the form is
 PARAMS = {
-    "source": Param("kafka_source", type="string", description_md="Connection (type `kafka`) of the cluster to lose."),
-    "target": Param("kafka_target", type="string", description_md="Connection (type `kafka`) to fail over to."),
-    "prefix": Param(
-        PREFIX, type="string", minLength=3, description_md="Prefix of the topics of drills. No other is deleted."
+    "source": Param(
+        "kafka_source", title="Source", type="string", description_md="Connection (type `kafka`) of the cluster to lose.",
+    ),
+    "target": Param(
+        "kafka_target", title="Target", type="string", description_md="Connection (type `kafka`) to fail over to.",
     ),
     "groups_of": Param(
-        "",
-        type=["string", "null"],
+        "", title="Groups of mirror", type=["string", "null"],
         description_md="Name of a mirror between these clusters: how far would a failover set back its consumer groups? "
         "They are only looked at. Empty: no groups.",
     ),
-    "partitions": Param(3, type="integer", minimum=1, maximum=100, description_md="Partitions of the drill's topic."),
-    "seconds": Param(15, type="number", minimum=3, description_md="How long canaries are written."),
-    "per_second": Param(50, type="number", minimum=1, maximum=1000, description_md="Canaries per second."),
     "failback": Param(
-        True,
-        type="boolean",
-        description_md="Return to the source at the end: the drill's topic is created again there and filled from the "
-        "target. The source must be of Kafka 3.0 or later.",
+        True, title="Return to the source", type="boolean",
+        description_md="At the end the drill's topic is created again there and filled from the target. The source must "
+        "be of Kafka 3.0 or later.",
     ),
     "rehearse": Param(
-        [],
-        type="array",
-        items={"type": "string", "enum": list(FAULTS)},
+        [], title="Faults to inject", type=["null", "array"], items={"type": "string", "enum": list(FAULTS)},
         examples=list(FAULTS),
-        description_md="Faults to inject at the end, on another topic of the drill's own, each of which must be noticed: "
-        "`recreate_topic`, `kill_tail`. Empty: none.",
+        description_md="At the end, on another topic of the drill's own; each must be noticed: `recreate_topic`, "
+        "`kill_tail`. Empty: none.",
     ),
     "rpo_objective_s": Param(
-        5.0, type="number", minimum=0, description_md="Largest RPO in s; above it the run fails, after the clean-up."
+        5.0, title="Largest RPO, seconds", type="number", minimum=0,
+        description_md="Above it the run fails, after the clean-up.",
     ),
     "rto_objective_s": Param(
-        120.0, type="number", minimum=0, description_md="Largest RTO in s; above it the run fails, after the clean-up."
+        120.0, title="Largest RTO, seconds", type="number", minimum=0,
+        description_md="Above it the run fails, after the clean-up.",
     ),
-}
+    "prefix": Param(
+        PREFIX, title="Prefix", type="string", minLength=3, section=CANARIES,
+        description_md="Of the topics of drills. No other is deleted.",
+    ),
+    "partitions": Param(
+        3, title="Partitions", type="integer", minimum=1, maximum=100, section=CANARIES,
+        description_md="Of the drill's topic.",
+    ),
+    "seconds": Param(
+        15, title="Write canaries for, seconds", type="number", minimum=3, section=CANARIES,
+        description_md="While the tail follows, before it is killed.",
+    ),
+    "per_second": Param(
+        50, title="Canaries per second", type="number", minimum=1, maximum=1000, section=CANARIES,
+        description_md="All partitions together.",
+    ),
+}  # fmt: skip
 TOPIC = "{{ params.prefix }}{{ dag_run.run_after.strftime('%Y%m%dT%H%M%S') }}"
 MIRROR = {
     "name": "dr-drill",
@@ -85,7 +98,7 @@ FAULTY = {**MIRROR, "topics": [f"{TOPIC}.faults"]}  # what was measured must not
 OPEN = {
     "partitions": "{{ params.partitions }}", "prefix": "{{ params.prefix }}",
     "rpo_objective_s": "{{ params.rpo_objective_s }}",
-    "rto_objective_s": "{{ params.rto_objective_s }}", "rehearse": "{{ params.rehearse }}",
+    "rto_objective_s": "{{ params.rto_objective_s }}", "rehearse": "{{ params.rehearse or [] }}",
 }  # fmt: skip
 
 
@@ -135,7 +148,7 @@ with DAG(
             CreateTargetTopicsOperator(task_id="create_topics", **of_its_plan),
             SyncTopicConfigsOperator(task_id="sync_configs", **of_its_plan),
             StartMirrorOperator(task_id="start_tail", mode="tail", **of_its_plan),
-            RehearseFaultsOperator(task_id="inject", mirror=FAULTY, rehearse="{{ params.rehearse }}"),
+            RehearseFaultsOperator(task_id="inject", mirror=FAULTY, rehearse="{{ params.rehearse or [] }}"),
         )
 
     again: dict[str, Any] = {"retries": 5, "retry_delay": timedelta(minutes=1)}

@@ -16,7 +16,7 @@ from airflow.sdk import DAG, Param, task
 
 from airflow_mirror.cutover.rollback.reverse import reverse_name
 from airflow_mirror.example_dags.ending import end_red_unless_done
-from airflow_mirror.example_dags.forms import answer, ask_brokers, known_params_only
+from airflow_mirror.example_dags.forms import SPARK_FIELD, answer, ask_brokers, known_params_only, patterns
 from airflow_mirror.operators.cutover import LiftFenceOperator
 from airflow_mirror.operators.mirror import StopMirrorOperator
 from airflow_mirror.operators.rollback import RollbackCutoverOperator
@@ -26,42 +26,52 @@ from airflow_mirror.wording import plain
 
 __all__ = ["dag"]
 
+ROLLBACK = "Rollback"  # closed until somebody opens it; what stands in no section is open when the form is
 PARAMS = {
-    "name": Param("migration", type="string", minLength=1, description_md="Name of the mirror that was cut over."),
-    "source": Param("kafka_source", type="string", description_md="Connection (type `kafka`) of its source."),
-    "target": Param("kafka_target", type="string", description_md="Connection of its target, where applications write."),
-    "accept_groups": Param(
-        [], type="array", items={"type": "string"},
-        description_md="Groups whose positions on the target count although they have members there, or have committed "
-        "on both sides since.",
+    "name": Param(
+        "migration", title="Name", type="string", minLength=1, description_md="Of the mirror that was cut over.",
+    ),
+    "source": Param(
+        "kafka_source", title="Source", type="string", description_md="Connection (type `kafka`) of its source.",
+    ),
+    "target": Param(
+        "kafka_target", title="Target", type="string",
+        description_md="Connection of its target, where applications write.",
+    ),
+    "approval": Param(
+        True, title="Ask before the rollback", type="boolean",
+        description_md="A person answers, and sees what `check` says.",
+    ),
+    "spark_conn_id": Param(None, **SPARK_FIELD),
+    "accept_groups": patterns(
+        [], "Groups taken as they stand",
+        "Names. Their positions on the target count although they have members there, or have committed on both sides "
+        "since.", ROLLBACK,
     ),
     "allow_rewind": Param(
-        False, type="boolean",
+        False, title="Let groups go back", type="boolean", section=ROLLBACK,
         description_md="Also set positions that are behind those that a group has on the old source.",
     ),
-    "accept_ledger_writers": Param(
-        [], type="array", items={"type": "string"},
-        description_md="Principals who may write to the ledger on the old source beside the mirror's own, and are "
-        "trusted with that; `User:*`: everybody. Others are refused.",
+    "accept_ledger_writers": patterns(
+        [], "Trusted with the ledger",
+        "Principals who may write to the ledger on the old source beside the mirror's own; `User:*`: everybody. Others "
+        "are refused.", ROLLBACK,
     ),
     "fence": Param(
-        "acl", type="string",
+        "acl", title="Fence", type="string", section=ROLLBACK,
         description_md="How the target is fenced: `acl`, or the dotted path of a function that returns a fence of yours.",
     ),
     "open_by_default": ask_brokers(
         "Target open without ACLs?", "For the fence by ACL: are topics of the target without any ACL open to everybody "
-        "(`allow.everyone.if.no.acl.found`)?",
+        "(`allow.everyone.if.no.acl.found`)?", ROLLBACK,
     ),
     "max_fence_s": Param(
-        60.0, type="number", exclusiveMinimum=0, description_md="Seconds for which producers may be kept out at most.",
+        60.0, title="Longest fence, seconds", type="number", exclusiveMinimum=0, section=ROLLBACK,
+        description_md="For which producers may be kept out.",
     ),
     "verify_level": Param(
-        "batches", enum=["offsets", "batches", "records"], description_md="How closely both sides are compared.",
-    ),
-    "approval": Param(True, type="boolean", description_md="Ask a person, with the result of `check`."),
-    "spark_conn_id": Param(
-        None, type=["null", "string"],
-        description_md="Connection (type `spark`) of a Spark cluster; empty runs Spark on the worker.",
+        "batches", title="Compare by", enum=["offsets", "batches", "records"], section=ROLLBACK,
+        description_md="How closely both sides are compared.",
     ),
 }  # fmt: skip
 MIRROR = {key: f"{{{{ params.{key} }}}}" for key in ("name", "source", "target")}
@@ -70,7 +80,7 @@ REVERSE = {
     "mirror": "{{ ti.xcom_pull(task_ids='check')['fields'] }}", "plan": "{{ ti.xcom_pull(task_ids='check')['hash'] }}",
 }  # fmt: skip
 REVERSED = {"name": "{{ params.name | reverse_name }}", "source": MIRROR["target"], "target": MIRROR["source"]}
-ACCEPTED = "{{ params.accept_groups }}"
+ACCEPTED = "{{ params.accept_groups or [] }}"
 
 APPROVAL_TEXT = """The target is fenced, and applications return to the old source with what they wrote since.
 
@@ -115,7 +125,7 @@ with DAG(
         task_id="rollback",
         mirror=MIRROR,
         accept_groups=ACCEPTED,
-        accept_ledger_writers="{{ params.accept_ledger_writers }}",
+        accept_ledger_writers="{{ params.accept_ledger_writers or [] }}",
         fence="{{ params.fence }}",
         open_by_default=answer("open_by_default"),
         max_fence_s="{{ params.max_fence_s }}",

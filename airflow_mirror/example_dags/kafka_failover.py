@@ -39,17 +39,20 @@ from airflow_mirror.wording import plain
 __all__ = ["dag", "failover"]
 
 PARAMS = {
-    "target": Param("kafka_target", type="string", description_md="Connection (type `kafka`) of the cluster to promote."),
+    "target": Param(
+        "kafka_target", title="Target", type="string",
+        description_md="Connection (type `kafka`) of the cluster to promote.",
+    ),
     "name": Param(
-        "replication", type="string", minLength=1,
-        description_md="Name of the mirror whose source is gone. `airflow-mirror status` lists those of a target.",
+        "replication", title="Name", type="string", minLength=1,
+        description_md="Of the mirror whose source is gone. `airflow-mirror status` lists those of a target.",
     ),
     "source": Param(
-        None, type=["null", "string"],
+        None, title="Source", type=["null", "string"],
         description_md="Connection of the source that is gone, to fence it when it returns; empty leaves that to you.",
     ),
     "fence": Param(
-        "acl", type="string",
+        "acl", title="Fence", type="string",
         description_md="How it is fenced: `acl`, or the dotted path of a function that returns a fence of yours.",
     ),
     "open_by_default": ask_brokers(
@@ -57,12 +60,13 @@ PARAMS = {
         "(`allow.everyone.if.no.acl.found`)? Brokers that have the setting don't tell, and nobody can be asked then.",
     ),
     "force": Param(
-        False, type="boolean",
+        False, title="Force it", type="boolean",
         description_md="Also if a tail has seen the source in the last half minute, or a cutover is at work: what the "
         "source takes from then on is lost.",
     ),
     "approval": Param(
-        True, type="boolean", description_md="Ask a person, with the result of `check`, before anything is done.",
+        True, title="Ask before the failover", type="boolean",
+        description_md="A person answers, and sees what `check` says.",
     ),
 }  # fmt: skip
 GIVEN = {"target": "{{ params.target }}", "mirror_name": "{{ params.name }}"}

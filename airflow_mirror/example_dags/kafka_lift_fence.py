@@ -16,12 +16,18 @@ from airflow_mirror.operators.cutover import LiftFenceOperator
 __all__ = ["dag"]
 
 PARAMS = {
-    "name": Param("migration", type="string", minLength=1, description_md="The mirror's name."),
-    "source": Param("kafka_source", type="string", description_md="Connection (type `kafka`) of the fenced cluster."),
-    "target": Param("kafka_target", type="string", description_md="Connection (type `kafka`) that has the ledger."),
-    "fence": Param("acl", type="string", description_md="How it was raised, as in the cutover's form."),
+    "name": Param("migration", title="Name", type="string", minLength=1, description_md="Of the mirror."),
+    "source": Param(
+        "kafka_source", title="Source", type="string", description_md="Connection (type `kafka`) of the fenced cluster.",
+    ),
+    "target": Param(
+        "kafka_target", title="Target", type="string", description_md="Connection (type `kafka`) that has the ledger.",
+    ),
+    "fence": Param(
+        "acl", title="Fence", type="string", description_md="How it was raised, as in the cutover's form.",
+    ),
     "include_retained": Param(
-        False, type="boolean",
+        False, title="Lift what was kept, too", type="boolean",
         description_md="Lift also what a finished cutover has kept on purpose, or what nobody can tell about because the "
         "target does not answer: the source takes writes again, and the target may take them as well.",
     ),

@@ -15,7 +15,7 @@ from airflow.sdk import DAG, Asset, Param, TaskGroup, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mirror.example_dags.ending import end_red_unless_done, states_of
-from airflow_mirror.example_dags.forms import answer, ask_brokers, known_params_only, patterns, stage
+from airflow_mirror.example_dags.forms import SPARK_FIELD, answer, ask_brokers, known_params_only, patterns, stage
 from airflow_mirror.mirror import DEFAULT_EXCLUDED_GROUPS
 from airflow_mirror.operators.acls import SyncAclsOperator
 from airflow_mirror.operators.approval import ApproveCutoverOperator
@@ -60,10 +60,7 @@ PARAMS = {
         description_md="`plan` writes nothing. `copy` compares both sides once the copy has caught up; the tail goes "
         "on, and a later run of the same name migrates from there, without copying again.",
     ),
-    "spark_conn_id": Param(
-        None, title="Spark", type=["null", "string"],
-        description_md="Connection (type `spark`) of a Spark cluster; empty runs Spark on the worker.",
-    ),
+    "spark_conn_id": Param(None, **SPARK_FIELD),
     "max_bytes_per_second": Param(
         None, title="Throttle", type=["null", "integer"], minimum=1,
         description_md="Bytes per second that a job may write to the target; empty: no limit. `airflow-mirror rate` "

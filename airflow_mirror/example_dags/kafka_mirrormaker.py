@@ -37,12 +37,12 @@ __all__ = ["dag", "mirrormaker", "stop"]
 FILES = ("/etc/kafka/connect-mirror-maker.properties",)
 FIELDS: dict[str, Field] = {
     "files": (list(FILES), {
-        "type": "array", "items": {"type": "string"}, "minItems": 1,
+        "title": "Files", "type": "array", "items": {"type": "string"}, "minItems": 1,
         "description_md": "The path of a `connect-mirror-maker.properties` on the workers, or those of the three "
         "connectors' files, one a line.",
     }),
     "clusters": ([], {
-        "type": "array", "items": {"type": "string"},
+        "title": "Clusters", "type": ["null", "array"], "items": {"type": "string"},
         "description_md": "Only flows *into* these clusters, by their aliases in the file, one a line; empty: all flows.",
     }),
     **tails.FIELDS,
@@ -93,7 +93,7 @@ def _read(params: dict[str, Any]) -> list[dict[str, Any]]:
     :raises AirflowFailException: something of the file can't be kept, or no flow leads into such a cluster.
     """
     with task_outcome():
-        return [one.to_dict() for one in Mirror.from_properties(*params["files"], clusters=params["clusters"])]
+        return [one.to_dict() for one in Mirror.from_properties(*params["files"], clusters=params["clusters"] or ())]
 
 
 # A task of Python has what it is given in op_kwargs.

@@ -17,14 +17,16 @@ __all__ = ["dag"]
 
 PARAMS = {
     # Neither has a default: a form that is sent off untouched must not pause anything.
-    "name": Param(type="string", minLength=1, description_md="The mirror's name."),
-    "target": Param("kafka_target", type="string", description_md="Connection (type `kafka`) of its target."),
+    "name": Param(title="Name", type="string", minLength=1, description_md="Of the mirror."),
+    "target": Param(
+        "kafka_target", title="Target", type="string", description_md="Connection (type `kafka`) of its target.",
+    ),
     "action": Param(
-        type="string", enum=["pause", "resume", "rate"],
+        title="Action", type="string", enum=["pause", "resume", "rate"],
         description_md="`pause`: nothing is copied until `resume`, and what the source deletes meanwhile is lost.",
     ),
     "rate": Param(
-        "default", type="string", pattern="^([1-9][0-9]*|none|default)$",
+        "default", title="Rate", type="string", pattern="^([1-9][0-9]*|none|default)$",
         description_md="Bytes per second of all tasks together, such as `20000000`; `none`: no limit; `default`: as the "
         "Mirror says.",
     ),

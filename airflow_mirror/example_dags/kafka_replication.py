@@ -42,28 +42,29 @@ USUAL = Limits()
 # Of each field: its default, and what the form says. A DAG takes those that it needs.
 FIELDS: dict[str, Field] = {
     "mirror": (MIRROR, {
-        "type": "object", "required": ["name", "source", "target"],
+        "title": "Mirror", "type": "object", "required": ["name", "source", "target"],
         "description_md": "The Mirror: its `name`, the connections `source` and `target`, and any other of its fields.",
     }),
     **tails.FIELDS,
     "max_lag_s": (USUAL.max_lag_s, {
-        "type": ["null", "number"], "minimum": 0,
+        "title": "Longest lag, seconds", "type": ["null", "number"], "minimum": 0,
         "description_md": "How old a record may be that the target still lacks, in seconds; empty: any age.",
     }),
     "max_lag_records": (USUAL.max_lag_records, {
-        "type": ["null", "integer"], "minimum": 0,
+        "title": "Longest lag, records", "type": ["null", "integer"], "minimum": 0,
         "description_md": "How many offsets a partition may be behind; empty: any number.",
     }),
     "min_headroom_s": (USUAL.min_headroom_s, {
-        "type": "number", "minimum": 0,
-        "description_md": "Seconds that are left at least until the source deletes a record that the target lacks; of "
+        "title": "Least headroom, seconds", "type": "number", "minimum": 0,
+        "description_md": "Left until the source deletes a record that the target lacks; of "
         "topics that keep less than twice that, half of what they keep.",
     }),
     "min_free_bytes": (USUAL.min_free_bytes, {
-        "type": "integer", "minimum": 0, "description_md": "Bytes that each broker of the target must have free.",
+        "title": "Least free disk, bytes", "type": "integer", "minimum": 0,
+        "description_md": "Of each broker of the target.",
     }),
     "warn_only": (list(USUAL.warn_only), {
-        "type": "array", "items": {"type": "string", "enum": list(CHECKS.rows)},
+        "title": "Only warn of", "type": ["null", "array"], "items": {"type": "string", "enum": list(CHECKS.rows)},
         "description_md": f"Checks whose findings only warn, of {', '.join(f'`{check}`' for check in CHECKS.rows)}.",
     }),
 }  # fmt: skip
@@ -116,7 +117,8 @@ def _check(healthy: Asset, unhealthy: Asset) -> None:
         task_id="check",
         pre_execute=known_params_only,
         begins_beside=True,
-        **{name: f"{{{{ params.{name} }}}}" for name in CHECK},
+        warn_only="{{ params.warn_only or [] }}",
+        **{name: f"{{{{ params.{name} }}}}" for name in CHECK if name != "warn_only"},
     )
 
     # A task that fails tells no asset, and one that is skipped neither.

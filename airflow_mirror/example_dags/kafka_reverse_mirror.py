@@ -15,7 +15,7 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, Param
 
-from airflow_mirror.example_dags.forms import known_params_only
+from airflow_mirror.example_dags.forms import SPARK_FIELD, known_params_only, patterns
 from airflow_mirror.operators.mirror import StartMirrorOperator
 from airflow_mirror.operators.rollback import ArmReverseMirrorOperator, PrepareFailbackOperator
 from airflow_mirror.operators.topics import SyncTopicConfigsOperator
@@ -23,27 +23,30 @@ from airflow_mirror.operators.topics import SyncTopicConfigsOperator
 __all__ = ["dag"]
 
 PARAMS = {
-    "name": Param("migration", type="string", minLength=1, description_md="Name of the mirror that was cut over."),
-    "source": Param("kafka_source", type="string", description_md="Connection (type `kafka`) of its old source."),
-    "target": Param("kafka_target", type="string", description_md="Connection of its target, where applications write."),
+    "name": Param(
+        "migration", title="Name", type="string", minLength=1, description_md="Of the mirror that was cut over.",
+    ),
+    "source": Param(
+        "kafka_source", title="Source", type="string", description_md="Connection (type `kafka`) of its old source.",
+    ),
+    "target": Param(
+        "kafka_target", title="Target", type="string",
+        description_md="Connection of its target, where applications write.",
+    ),
     "export_to": Param(
-        None, type=["null", "string"],
+        None, title="Export diverged records to", type=["null", "string"],
         description_md="After a failover: a directory on the worker, for what diverged topics of the old source have and "
         "the target lacks.",
     ),
-    "recreate": Param(
-        [], type="array", items={"type": "string"},
-        description_md="After a failover: diverged topics that are **deleted** on the old source once they are exported, "
-        "created again, and copied back in full.",
+    "recreate": patterns(
+        [], "Topics to delete and copy back",
+        "Names. After a failover: diverged topics that are **deleted** on the old source once they are exported, created "
+        "again, and copied back in full.",
     ),
-    "exclude_topics": Param(
-        [], type="array", items={"type": "string"},
-        description_md="Topics that stay on the old source as they are, and are not copied back.",
+    "exclude_topics": patterns(
+        [], "Topics to leave out", "Names. They stay on the old source as they are, and are not copied back.",
     ),
-    "spark_conn_id": Param(
-        None, type=["null", "string"],
-        description_md="Connection (type `spark`) of a Spark cluster; empty runs Spark on the worker.",
-    ),
+    "spark_conn_id": Param(None, **SPARK_FIELD),
 }  # fmt: skip
 MIRROR = {key: f"{{{{ params.{key} }}}}" for key in ("name", "source", "target")}
 REVERSE = "{{ ti.xcom_pull(task_ids='arm')['fields'] }}"
@@ -60,10 +63,10 @@ with DAG(
     default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
 ) as dag:
     prepare = PrepareFailbackOperator(
-        task_id="prepare", mirror=MIRROR, export_to="{{ params.export_to }}", recreate="{{ params.recreate }}",
+        task_id="prepare", mirror=MIRROR, export_to="{{ params.export_to }}", recreate="{{ params.recreate or [] }}",
         pre_execute=known_params_only,
     )  # fmt: skip
-    arm = ArmReverseMirrorOperator(task_id="arm", mirror=MIRROR, exclude_topics="{{ params.exclude_topics }}")
+    arm = ArmReverseMirrorOperator(task_id="arm", mirror=MIRROR, exclude_topics="{{ params.exclude_topics or [] }}")
     hold = SyncTopicConfigsOperator(task_id="hold", mirror=REVERSE, hold=True)
     start_tail = StartMirrorOperator(
         task_id="start_tail", mirror=REVERSE, mode="tail", spark_conn_id="{{ params.spark_conn_id }}"

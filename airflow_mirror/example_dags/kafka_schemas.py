@@ -18,15 +18,15 @@ __all__ = ["dag"]
 
 PARAMS = {
     "source_registry": Param(
-        "source_registry", type="string", minLength=1, title="From",
+        "source_registry", type="string", minLength=1, title="Source's schema registry",
         description_md="Schema registry to read: the id of a connection, or an address that needs no login.",
     ),
     "target_registry": Param(
-        "target_registry", type="string", minLength=1, title="To",
+        "target_registry", type="string", minLength=1, title="Target's schema registry",
         description_md="Schema registry that gets what it lacks. It must keep ids: by mode IMPORT, or as an Apicurio.",
     ),
     "hold": Param(
-        False, type="boolean", title="Hold the target's",
+        False, type="boolean", title="Hold the target's registry",
         description_md="Let nobody else register there (mode READONLY), until a cutover that releases it. Each run "
         "holds it anew: turn this DAG off before that cutover.",
     ),

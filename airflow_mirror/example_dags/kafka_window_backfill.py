@@ -23,19 +23,26 @@ from airflow_mirror.sensors.windows import PreviousWindowSensor
 __all__ = ["dag"]
 
 PARAMS = {
-    "name": Param("window-backfill", type="string", description_md="Name of the flow; its files are kept under it."),
-    "source": Param("kafka_source", type="string", description_md="Connection (type `kafka`) to read from."),
-    "target": Param("kafka_target", type="string", description_md="Connection (type `kafka`) to write to."),
+    "name": Param(
+        "window-backfill", title="Name", type="string", description_md="Of this flow. Its files are kept under it.",
+    ),
+    "source": Param(
+        "kafka_source", title="Source", type="string", description_md="Connection (type `kafka`) to read from.",
+    ),
+    "target": Param(
+        "kafka_target", title="Target", type="string", description_md="Connection (type `kafka`) to write to.",
+    ),
     # A DAG with a schedule has to have a default, and nobody should copy everything by a click.
     "topics": Param(
-        [], type="array", items={"type": "string"}, description_md="Required: names or regular expressions; one a line."
+        [], title="Topics", type="array", items={"type": "string"},
+        description_md="To copy: names, or regular expressions for whole names; one a line.",
     ),
     "from": Param(
-        None, type=["null", "string"], format="date-time",
+        None, title="From", type=["null", "string"], format="date-time",
         description_md="Time of the first record; default: the start of the run's data interval, a day.",
     ),
     "to": Param(
-        None, type=["null", "string"], format="date-time",
+        None, title="To", type=["null", "string"], format="date-time",
         description_md="Time behind the last record; default: the end of the data interval.",
     ),
 }  # fmt: skip

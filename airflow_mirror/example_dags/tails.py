@@ -9,7 +9,7 @@ from typing import Any
 from airflow.sdk import DAG, Param, task
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_mirror.example_dags.forms import known_params_only
+from airflow_mirror.example_dags.forms import SPARK_FIELD, known_params_only
 from airflow_mirror.hooks.outcomes import task_outcome
 from airflow_mirror.hooks.tail import replicates
 from airflow_mirror.operators.base import mirror_from
@@ -25,20 +25,18 @@ EVERY = timedelta(minutes=5)
 # Of each field: its default, and what the form says.
 FIELDS: dict[str, Field] = {
     "attached": (False, {
-        "type": "boolean",
+        "title": "Stay with the tail", "type": "boolean",
         "description_md": "The task stays with the tail and supervises it: for executors whose host ends with the task "
         "(Kubernetes). Else the tail outlives the run.",
     }),
     "replace_tail": (False, {
-        "type": "boolean",
+        "title": "Replace a running tail", "type": "boolean",
         "description_md": "Stop a tail that copies other topics, or in another way, instead of refusing.",
     }),
-    "spark_conn_id": (None, {
-        "type": ["null", "string"],
-        "description_md": "Connection (type `spark`) of a Spark cluster; empty runs Spark on the worker.",
-    }),
+    "spark_conn_id": (None, SPARK_FIELD),
     "grace_s": (60.0, {
-        "type": "number", "minimum": 0, "description_md": "Seconds that the tail may take to finish.",
+        "title": "Time to finish, seconds", "type": "number", "minimum": 0,
+        "description_md": "That the tail may take.",
     }),
 }  # fmt: skip
 
