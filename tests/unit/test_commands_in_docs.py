@@ -31,7 +31,6 @@ from tests.parts import PARTS
 from tests.unit.test_docs import PAGES, ROOT, prose, text
 
 PYTHONS = ("python", "python3", ".venv/bin/python")
-CURRENT = [page for page in PAGES if page.name != "CHANGELOG.md"]  # which names options that are gone
 TARGETS = re.findall(r"^([\w%-]+):", text("Makefile"), re.MULTILINE)
 # Options of programs that are not ours, as the docs name them.
 FOREIGN = {
@@ -146,7 +145,7 @@ def test_every_target_that_is_named_exists_with_its_variables(page: Any) -> None
 
 def test_every_command_that_is_shown_is_one_that_its_parser_takes(capsys: pytest.CaptureFixture[str]) -> None:
     """Those of blocks in the pages, and of the examples of each ``--help``: with what is required, choices and order."""
-    blocks = [text for page in CURRENT for text in re.findall(r"^```(?:sh)?\n(.*?)^```$", page.read_text(), re.M | re.S)]
+    blocks = [text for page in PAGES for text in re.findall(r"^```(?:sh)?\n(.*?)^```$", page.read_text(), re.M | re.S)]
     shown = [words for block in blocks for words in typed(block)]
     shown += [words for name in COMMANDS for words in typed(main.parser(name).format_help())]
     assert len(shown) > 150
@@ -182,7 +181,7 @@ def test_every_manifest_is_yaml_whose_commands_its_parser_takes() -> None:
 
 
 def test_every_block_of_json_is_the_mirror_or_the_settings_that_it_shows() -> None:
-    shown = [block for page in CURRENT for block in re.findall(r"^```json\n(.*?)^```$", page.read_text(), re.M | re.S)]
+    shown = [block for page in PAGES for block in re.findall(r"^```json\n(.*?)^```$", page.read_text(), re.M | re.S)]
     given = [json.loads(block) for block in shown]
     mirrors = [one for one in given if {"name", "source", "target"} <= one.keys()]
     settings = [one for one in given if "bootstrap.servers" in one]
@@ -207,6 +206,6 @@ def test_documented_modules_scripts_and_options_exist() -> None:
                 theirs = OLDER if flags.is_old(arguments) else set()
                 assert options(arguments) <= known(program) | theirs, (page, words)
     ours = set().union(*map(known, OWN), *FOREIGN.values(), OLDER)
-    for page in CURRENT:
+    for page in PAGES:
         named = set().union(*map(options, commands(page.read_text(encoding="utf-8"))))
         assert named <= ours, (page, named - ours)
