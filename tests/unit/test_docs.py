@@ -193,14 +193,26 @@ def test_every_key_of_a_copys_summary_is_documented() -> None:
         assert f"`{key}`" in page, key
 
 
-def test_every_dependency_is_explained_and_no_other() -> None:
+def names_of(requirements: str) -> set[str]:
+    return set(re.findall(r"^([A-Za-z][\w-]*)", requirements.strip(), re.MULTILINE))
+
+
+def test_every_dependency_is_explained_where_it_belongs_and_no_other() -> None:
+    """A section for each extra, because who installs one reads what it brings."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
+    extras = config["options.extras_require"]
     build = "\n".join(tomllib.loads(text("pyproject.toml"))["build-system"]["requires"])
-    lists = [config["options"]["install_requires"], *config["options.extras_require"].values(), build]
-    wanted = {name for part in lists for name in re.findall(r"^([A-Za-z][\w-]*)", part.strip(), re.MULTILINE)}
-    cells = [cell for cell in first_cells(text("docs/dependencies.md")) if cell not in ("package", "---")]
-    assert {name for cell in cells for name in cell.split(", ")} == wanted
+    wanted = {"Always": names_of(config["options"]["install_requires"]), "To build it": names_of(build)}
+    wanted |= {f"Extra `{extra}`": names_of(listed) for extra, listed in extras.items()}
+    page = text("docs/dependencies.md")
+    sections = dict(re.findall(r"^## ([^:\n]+).*?\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    cells = {heading: set(first_cells(said)) - {"package", "---"} for heading, said in sections.items()}
+    said = {heading: {name for cell in names for name in cell.split(", ")} for heading, names in cells.items() if names}
+    assert said == wanted
+    (of_dev,) = re.findall(r"^airflow-mirror\[(.+)\]$", extras["dev"], re.MULTILINE)
+    (itself,) = re.findall(r"^\| airflow-mirror \| (.+) \|$", page, re.MULTILINE)
+    assert re.findall(r"`([\w-]+)`", itself) == of_dev.split(",")
 
 
 def test_changelog_begins_with_the_version_of_the_package() -> None:
