@@ -1,6 +1,6 @@
 """What the pages say that MirrorMaker 2 does, asked of MirrorMaker 2: a real one runs, and each claim is looked up.
 
-The pages are docs/old-tools.md, docs/from-mirrormaker.md and docs/adopt.md. A claim that a later release does not
+The pages are old-tools.md, from-mirrormaker.md, mirrormaker-keys.md and adopt.md. A claim that a later release does not
 fulfil any more fails here.
 """
 

@@ -89,6 +89,35 @@ def test_pictures_need_nothing_from_elsewhere() -> None:
         assert not [key for e in elements for key in e.attrib if key.rpartition("}")[2] == "href"]
 
 
+# --- kinds -----------------------------------------------------------------------------------------------------------
+
+# What the first page calls what the site's navigation has.
+KINDS = {
+    "learn": "Tutorial", "do something": "How to", "look something up": "Reference", "understand": "Explanation",
+    "work on it": "For maintainers",
+}  # fmt: skip
+
+
+def nav() -> dict[str, list[str]]:
+    """The pages of each group of the navigation."""
+    groups = re.split(r"^  - ", text("mkdocs.yml").partition("\nnav:\n")[2], flags=re.MULTILINE)[1:]
+    return {group.partition(":")[0]: re.findall(r": ([\w./-]+)$", group, re.MULTILINE) for group in groups}
+
+
+def test_every_page_is_of_one_kind() -> None:
+    """A page that teaches, leads, lists and explains at once serves nobody: it is split, or its other part moves."""
+    assert list(nav()) == ["Home", *KINDS.values()]
+    pages = {"index.md", "adr/", *(str(page.relative_to(DOCS)) for page in DOCS.glob("*.md"))}
+    assert sorted(page for group in nav().values() for page in group) == sorted(pages)
+
+
+def test_first_page_and_navigation_have_a_page_under_the_same_kind() -> None:
+    rows = re.findall(r"^\| ([a-z ]+) \| (.+) \|$", text("README.md").partition("## Where to go")[2], re.MULTILINE)
+    assert [row for row, _ in rows] == list(KINDS)
+    for row, links in rows:
+        assert {*re.findall(r"\]\(docs/([^)#]+)", links)} <= {*nav()[KINDS[row]]}, row
+
+
 # --- README ----------------------------------------------------------------------------------------------------------
 
 

@@ -25,14 +25,17 @@ CLAIMS = {
         "as MirrorMaker's option does": FLOWS + "test_only_flows_into_the_named_clusters_are_started",
         "Stop MirrorMaker first": OURS,
         "what is otherwise than with MirrorMaker": OURS,
+        "has [MirrorMaker's default]": DEFAULTS,
+        "It differs from MirrorMaker in this": OURS,
+        "as on a target of MirrorMaker's": "integration/parity/test_for_java.py::test_i6_syncs_on_the_target",
+    },
+    "mirrormaker-keys.md": {
         "MirrorMaker's own default, written down": DEFAULTS,
         "MirrorMaker's eight": DEFAULTS,
         "aborted records are copied, as MirrorMaker does":
             SAID + "test_aborted_records_are_copied_as_if_they_were_committed",
         "where MirrorMaker lets the target's brokers delete by the same retention":
             SAID + "test_what_the_owner_of_the_target_sets_is_set_back_and_retention_is_the_sources",
-        "It differs from MirrorMaker in this": OURS,
-        "as on a target of MirrorMaker's": "integration/parity/test_for_java.py::test_i6_syncs_on_the_target",
         "MirrorMaker looks for a flow's key": OF_A_FILE,
         "MirrorMaker does not know it": KEYS,
         "false where checkpoints are off, by emit.checkpoints.enabled":

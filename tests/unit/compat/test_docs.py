@@ -1,4 +1,7 @@
-"""docs/from-mirrormaker.md says what the rows say, and shows what the command prints. UPDATE_GOLDEN=1 writes it anew."""
+"""docs/mirrormaker-keys.md says what the rows say, docs/from-mirrormaker.md what the command prints.
+
+UPDATE_GOLDEN=1 writes both anew.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from airflow_mirror.console.main import main
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "from-mirrormaker.md"
+KEYS = ROOT / "docs" / "mirrormaker-keys.md"
 OF_ALL = {row.key for row in COMMON.rows}
 TABLES = {
     "Keys of flows": FLOW.rows,
@@ -28,14 +32,14 @@ TABLES = {
 HEAD = "| key | is | becomes | why |\n| --- | --- | --- | --- |\n"
 
 
-def held(pattern: str, wanted: str) -> None:
-    """Compare a part of the page with what it should be, or write it."""
-    page = PAGE.read_text(encoding="utf-8")
+def held(pattern: str, wanted: str, file: Path = PAGE) -> None:
+    """Compare a part of a page with what it should be, or write it."""
+    page = file.read_text(encoding="utf-8")
     found = re.search(pattern, page, re.DOTALL)
     assert found is not None, pattern
     if os.environ.get("UPDATE_GOLDEN"):
         page = page[: found.start(1)] + wanted + page[found.end(1) :]
-        PAGE.write_text(page, encoding="utf-8")
+        file.write_text(page, encoding="utf-8")
     else:
         assert found[1] == wanted
 
@@ -57,7 +61,7 @@ def table(rows: Iterable[Row]) -> str:
 
 @pytest.mark.parametrize("heading", TABLES)
 def test_the_tables_are_the_rows(heading: str) -> None:
-    held(rf"\n### {heading}\n\n(\| key .*?)(?=\n###|\Z)", table(TABLES[heading]))
+    held(rf"\n### {heading}\n\n(\| key .*?)(?=\n###|\Z)", table(TABLES[heading]), KEYS)
 
 
 def test_what_the_page_calls_refused_is_refused() -> None:
