@@ -195,6 +195,19 @@ def test_the_steps_of_a_cutover_are_documented_in_their_order() -> None:
     assert drawn == [(step.leads_from, step.to, step.name) for step in STEPS]
 
 
+def test_how_soon_a_guard_lifts_a_fence_is_said_once() -> None:
+    """Other pages lead there: a number that stands in five places is wrong in four of them once it changes."""
+    said = [
+        page.name
+        for page in PAGES
+        if page.parent.name != "adr"
+        for sentence in re.split(r"[.:;] ", " ".join(page.read_text(encoding="utf-8").split()))
+        if re.search(r"guard|fence", sentence) and re.search(r"(?<!every )half a minute", sentence)
+    ]
+    assert said == []
+    assert "within half a minute producers write again" in " ".join(text("docs/cutover.md").split())
+
+
 def test_the_branches_of_errors_are_documented() -> None:
     for branch in (InputError, TryAgain, NeedsHuman):
         assert f"| `{branch.__name__}` |" in text("docs/errors.md")
@@ -220,6 +233,17 @@ def test_every_key_of_a_copys_summary_is_documented() -> None:
     page = text("docs/spark-jobs.md")
     for key in summarise([], 0):
         assert f"`{key}`" in page, key
+
+
+def test_pythons_that_pages_name_are_those_of_the_package() -> None:
+    """A reader needs them before the installation, so they stand in three places: these must not differ."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    listed = re.findall(r"Python :: (3\.\d+)", config["metadata"]["classifiers"])
+    assert config["options"]["python_requires"] == f">={listed[0]}"
+    for page in ("README.md", "docs/tutorial.md", "CHANGELOG.md"):
+        found = re.findall(r"Python (3\.\d+) to (3\.\d+)", text(page))
+        assert found[:1] == [(listed[0], listed[-1])], page
 
 
 def names_of(requirements: str) -> set[str]:
