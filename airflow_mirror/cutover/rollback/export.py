@@ -7,9 +7,9 @@
 
 Each file holds the batches as the broker has them in its own segments, one after the other: keys, values, headers,
 timestamps, producer ids and the markers of transactions. Kafka's own tool reads it (``kafka-dump-log.sh
---print-data-log``). The first batch may begin below the offset that the name says: batches are not cut. The manifest
-comes last. It has for each file its digest (SHA-256), size, batches, records and offsets; an export without one was not
-finished.
+--print-data-log``). Each begins at the offset that its name says, or at that of its first batch: batches are not cut. A
+partition has two files where what both sides have lies between them. The manifest comes last. It has for each file its
+digest (SHA-256), size, batches, records and offsets; an export without one was not finished.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from airflow_mirror.wire.single import read_batches
 
 MANIFEST = "manifest.json"
 _VERSION = 1
+_LOG_END = (1 << 63) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +92,7 @@ def read_back(verdict: TopicDivergence, directory: Path) -> Exported:
         # compares).
         manifest = json.loads(text)
         rows: list[dict[str, Any]] = manifest["partitions"]
-        known = {row["partition"]: (row["start"], row["end"]) for row in rows}
+        known = [(row["partition"], row["start"], row["end"]) for row in rows]
     except FileNotFoundError:
         raise ExportBroken(verdict.topic, str(place), "no finished export is there") from None
     except (ValueError, KeyError, TypeError) as e:
@@ -101,9 +102,10 @@ def read_back(verdict: TopicDivergence, directory: Path) -> Exported:
         raise ExportBroken(verdict.topic, str(place / MANIFEST), f"it is not of topic id {verdict.topic_id}")
     # Against the topic as it is by now: an export that was whole yesterday lacks what the source took since.
     for one in verdict.surplus:
-        start, end = known.get(one.source.partition, (0, 0))
-        if not start <= one.first or end != one.end:
-            cause = f"it has offsets {start} to {end} of {one.source}, which has {one.first} to {one.end} to export"
+        its = [(start, end) for partition, start, end in known if partition == one.source.partition]
+        if not any(start <= one.first and end == one.end for start, end in its):
+            named = " and ".join(f"{start} to {end}" for start, end in its) or "none"
+            cause = f"it has offsets {named} of {one.source}, which has {one.first} to {one.end} to export"
             raise ExportBroken(verdict.topic, str(place / MANIFEST), cause)
     for row in rows:
         path = place / row["file"]
@@ -135,9 +137,12 @@ def _write(log: WireCluster, one: Surplus, place: Path) -> dict[str, Any]:
 
         def written() -> Iterator[RawBatch]:
             # Uncommitted batches and markers as well: what the log has, not what consumers of it would see.
-            for raw, _ in read_batches(log, one.source, one.first, one.end, isolation=READ_UNCOMMITTED):
+            for raw, _ in read_batches(log, one.source, one.first, _LOG_END, isolation=READ_UNCOMMITTED):
                 file.write(raw.view)
                 yield raw
+                # By where a batch ends, not by where the next one begins: there may be a hole before that one.
+                if raw.next_offset >= one.end:
+                    return
 
         found = _summed(written(), one.first, one.end, one.source.topic, f"the log of {one.source}")
         file.flush()

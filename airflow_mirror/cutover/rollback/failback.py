@@ -6,7 +6,8 @@ that are ``gone`` are copied in full, and those that have ``diverged`` are left 
 A topic is deleted only if somebody has named it, and in this order:
 
 1. The fence of the returned source is proven, and up: nobody adds to what is exported.
-2. What it has and the target lacks is exported, and the target's ledger notes where, with the digest of the manifest.
+2. What it has and was not seen to be on the target is exported, and the target's ledger notes where, with the digest of
+   the manifest.
 3. Each file is read again right before, to the log's end. That it will be deleted is noted.
 4. It is deleted by its id: a topic of that name that somebody creates meanwhile is another one.
 
@@ -83,7 +84,7 @@ def is_to_prepare(mirror: str, target: Side) -> bool:
 
 def failback(
     mirror: str, on: Platform, *, export_to: Path | None = None,
-    recreate: Collection[str] = (), level: str = "batches", log: Log = _LOG,
+    recreate: Collection[str] = (), log: Log = _LOG,
 ) -> Prepared:  # fmt: skip
     """Say what became of each topic; export what has diverged, and delete what is named. May be repeated.
 
@@ -91,7 +92,6 @@ def failback(
         applications write.
     :param export_to: directory for the exports; None: nothing is exported.
     :param recreate: topics to delete, so that they are created again when the way back is armed, and copied in full.
-    :param level: at which both sides are compared where the ends allow it.
     :raises NoWayBack: the mirror was not failed over, or the source's fence is not proven.
     :raises FenceGone: it is not up. :raises InputError: a named topic is no diverged one, or was not exported; or the
         source is another cluster.
@@ -108,7 +108,7 @@ def failback(
     log.info("comparing %d topics of the old source with the target", len(plan.topics))
     # As they are now, whatever a call before has found: it may have died behind a deletion, and the topic is `gone` by
     # now.
-    found = {one.topic: one for one in classify_divergence(report.cut, plan, source, on.target.admin, level)}
+    found = {one.topic: one for one in classify_divergence(report.cut, plan, source, on.target.admin)}
     # A topic that a call before has deleted is `gone`, and named once more by its retry: no error, and nothing to delete.
     if unknown := [topic for topic in recreate if topic not in found or found[topic].verdict == DELTA]:
         raise InputError(f"{', '.join(unknown)}: only a topic that has diverged is deleted and created again.")
@@ -117,6 +117,8 @@ def failback(
     record = Record(on.target.state(CUT.below(mirror)), mirror, report_of.run.removeprefix(RUN))
     for one in [one for one in found.values() if one.verdict == DIVERGED] if export_to is not None else ():
         assert export_to is not None
+        # Comparing took hours, and retention went on behind the fence: what it has taken is not there to be exported.
+        one = one.since(source.wire.log_starts({part.source for part in one.surplus}))
         # Dies amid it: files without a manifest, which count as no export, and are written anew.
         exported = _export(source, mirror, one, export_to)
         log.info("exported and read back: %s", exported)

@@ -7,7 +7,11 @@
 - ``gone``: it is empty, or not there. Everything is copied back.
 
 What was compared before the source was lost proves nothing about it now: a broker that died may have lost records and
-taken others at their offsets. So both sides are read. Only reads.
+taken others at their offsets. So both sides are read, up to the cut, of each topic that is there: one partition that went
+on beyond it says nothing about what lies below. Only reads.
+
+A diverged topic may be deleted once its surplus is exported. So the surplus is all that was not seen to be on the target:
+too much of it costs disk, too little costs records.
 """
 
 from __future__ import annotations
@@ -16,10 +20,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.cutover.failover.after import Surplus, beyond
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify.remaining import verify_rest
+from airflow_mirror.verify.result import PartitionComparison
 
 DELTA, DIVERGED, GONE = "delta", "diverged", "gone"
 
@@ -29,8 +35,9 @@ class TopicDivergence:
     """One topic of the old source.
 
     :param topic_id: its id there by now; "" if it is gone, or on brokers that have none.
-    :param reasons: why it has diverged, a line for each partition.
-    :param surplus: by partition, what it has from the first offset on at which it differs.
+    :param reasons: why it has diverged, and what else counts as surplus, in lines that name the partition.
+    :param surplus: by partition, in the order of offsets, what it has that was not seen to be on the target: from the
+        first offset on at which it differs, and what was not compared before that.
     """
 
     topic: str
@@ -38,6 +45,11 @@ class TopicDivergence:
     verdict: str
     reasons: tuple[str, ...] = ()
     surplus: tuple[Surplus, ...] = ()
+
+    def since(self, starts: Mapping[TopicPartition, int]) -> TopicDivergence:
+        """Return it with what is left of its surplus. :param starts: where its logs start by now."""
+        left = [replace(one, start=max(one.start, starts[one.source])) for one in self.surplus]
+        return replace(self, surplus=tuple(one for one in left if one.start < one.end))
 
     def lines(self) -> list[str]:
         """Return what there is to say, for people."""
@@ -53,41 +65,149 @@ def classify_divergence(
 
     :param cut: by source partition, the first offset that the target lacked at the failover.
     :param plan: of the mirror that was failed over. :param source: its source, which has returned.
-    :param level: at which both sides are compared; None: by their ends alone.
+    :param level: at which both sides are compared, so that records are read; None: by their ends alone.
     :raises TryAgain: a cluster does not answer.
     """
-    rows: dict[str, list[Surplus]] = {}
-    for row in beyond(source, plan, cut):
-        rows.setdefault(row.source.topic, []).append(row)
     there = source.topics([t.source_topic for t in plan.topics])
-    tps = {name: [TopicPartition(name, p) for p in range(info.partitions)] for name, info in there.items()}
-    # Behind a proven fence these ends stay: what is said here holds until somebody lifts it.
-    ends = source.wire.log_ends([tp for its in tps.values() for tp in its])
-    found: dict[str, TopicDivergence] = {}
-    for name in [t.source_topic for t in plan.topics]:
-        # What is deleted later is deleted by this id, as it was when the verdict was read.
-        topic_id = there[name].topic_id if name in there else ""
-        # Beyond the cut: those offsets are other records on the target by now. Where nobody knows the cut, all of it
-        # counts so.
-        more = [row for row in rows.get(name, ()) if row.end > (row.cut or 0)]
-        surplus = tuple(row if row.cut is not None else replace(row, cut=0) for row in more)
-        verdict = GONE if not any(ends[tp] for tp in tps.get(name, ())) else DIVERGED if more else DELTA
-        reasons = tuple(map(str, more))
-        found[name] = TopicDivergence(topic=name, topic_id=topic_id, verdict=verdict, reasons=reasons, surplus=surplus)
-    same = [t for t in plan.topics if found[t.source_topic].verdict == DELTA]
-    if same and level is not None:
-        # One that was added there is empty, or its topic had diverged; the target may have none of that number.
-        both = (replace(t, partitions=min(t.partitions, len(tps[t.source_topic]))) for t in same)
-        compared = replace(plan, topics=tuple(both))
-        # Read in full on both sides: what was proven before the source died says nothing about the disks that came
-        # back.
-        for one in verify_rest(compared, source.config, target.config, level=level)(ends):
-            if not one.equal and one.first_difference is not None:
-                tp, known = TopicPartition(one.source_topic, one.partition), found[one.source_topic]
-                differs = Surplus(
-                    source=tp, cut=one.first_difference.offset, start=one.source_log.start, end=one.source_log.end
-                )
-                found[tp.topic] = replace(
-                    known, verdict=DIVERGED, reasons=(*known.reasons, str(one)), surplus=(*known.surplus, differs)
-                )
-    return list(found.values())
+    counts = {t.source_topic: 0 for t in plan.topics} | {name: info.partitions for name, info in there.items()}
+    tps = {name: [TopicPartition(name, p) for p in range(n)] for name, n in counts.items()}
+    asked = [tp for its in tps.values() for tp in its]
+    said = {row.source: row for row in beyond(source, plan, cut)}
+    # Behind a proven fence these ends stay: what is said here holds until somebody lifts it. Starts don't: what retention
+    # takes from here on counts as there.
+    starts, ends = source.wire.log_starts(asked), source.wire.log_ends(asked)
+    # Of which nothing is said: it ends at the cut, or was added there and is empty.
+    rows = {
+        tp: replace(said.get(tp) or Surplus(source=tp, cut=cut.get(tp, 0)), start=starts[tp], end=ends[tp])
+        for tp in asked
+    }
+    # Where nobody knows the cut, all of it counts as beyond it.
+    cuts = {tp: row.cut or 0 for tp, row in rows.items()}
+    compared = dict[TopicPartition, PartitionComparison]()
+    if level is not None:
+        again = {tp.topic for tp, row in rows.items() if row.problem}
+        # One that was added on the source was never copied.
+        same = [
+            replace(t, partitions=min(t.partitions, len(tps[t.source_topic])))
+            for t in plan.topics
+            if t.source_topic not in again and any(ends[tp] for tp in tps[t.source_topic])
+        ]
+        # Up to the cut: offsets beyond it are other records on the target by now.
+        upto = {tp: min(ends[tp], cuts[tp]) for tp in asked}
+        compared = _compared(replace(plan, topics=tuple(same)), source, target, upto, level)
+    found: list[TopicDivergence] = []
+    for t in plan.topics:
+        name = t.source_topic
+        its = [
+            _Partition(
+                row=rows[tp], cut=cuts[tp], mapped=t.mode == MAPPED, was_asked=level is not None,
+                compared=compared.get(tp),
+            )
+            for tp in tps[name]
+        ]  # fmt: skip
+        verdict = DIVERGED if any(one.has_parted for one in its) else DELTA
+        verdict = verdict if any(one.row.end for one in its) else GONE
+        parted = its if verdict == DIVERGED else []
+        one = TopicDivergence(
+            # What is deleted later is deleted by this id, as it was when the verdict was read.
+            topic=name, topic_id=there[name].topic_id if name in there else "", verdict=verdict,
+            reasons=tuple(line for one in parted for line in one.reasons()),
+            surplus=tuple(part for one in parted for part in one.surplus()),
+        )  # fmt: skip
+        found.append(one)
+    return found
+
+
+def _compared(
+    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, upto: Mapping[TopicPartition, int], level: str
+) -> dict[TopicPartition, PartitionComparison]:
+    """Return how each partition compares that both sides have; the others are missing."""
+    # A topic of the target may be gone, or have been created again with fewer partitions.
+    there = target.topics([t.target_topic for t in plan.topics])
+    both = [
+        replace(t, partitions=min(t.partitions, there[t.target_topic].partitions))
+        for t in plan.topics
+        if t.target_topic in there
+    ]
+    if not both:
+        return {}
+    # Read in full on both sides: what was proven before the source died says nothing about the disks that came back.
+    found = verify_rest(replace(plan, topics=tuple(both)), source.config, target.config, level=level)(upto)
+    return {one.source: one for one in found}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Partition:
+    """One partition of a topic of the old source that is there.
+
+    :param row: what is known of its log. :param cut: from where on the target lacks it.
+    :param compared: with the target's, up to the cut; None: it was not. :param was_asked: whether it should have been.
+    :param mapped: its offsets are mapped.
+    """
+
+    row: Surplus
+    cut: int
+    compared: PartitionComparison | None
+    was_asked: bool
+    mapped: bool
+
+    @property
+    def has_parted(self) -> bool:
+        """Whether it has something that the target lacks, or something else."""
+        return self._is_beyond or self._differs_at is not None or self._has_no_copy
+
+    @property
+    def _is_beyond(self) -> bool:
+        """Whether it has offsets that are other records on the target by now."""
+        return self.row.end > self.cut
+
+    @property
+    def _has_no_copy(self) -> bool:
+        """Whether the target has no such partition any more, although records of this one were copied."""
+        return self.was_asked and self.compared is None and self.row.start < min(self.row.end, self.cut)
+
+    @property
+    def _differs_at(self) -> int | None:
+        found = None if self.compared is None else self.compared.first_difference
+        return None if found is None else found.offset
+
+    def surplus(self) -> list[Surplus]:
+        """Return what was not seen to be on the target."""
+        equal_from, equal_until = self._equal()
+        row = self.row
+        front = replace(row, cut=row.start, end=equal_from)
+        # All behind a difference: it ended the comparison.
+        rest = replace(row, cut=equal_until)
+        return [*([front] if front.offsets else []), *([rest] if rest.offsets or self._is_beyond else [])]
+
+    def _equal(self) -> tuple[int, int]:
+        """Return the offsets whose records were seen to be the same on both sides; none: the log's start twice."""
+        one, start, until = self.compared, self.row.start, min(self.row.end, self.cut)
+        # Only here, though no difference: what the target's cleaner, or its retention, had taken was passed over.
+        if one is None or one.cleaned or one.expired:
+            return start, start
+        if (differs := one.first_difference) is not None:
+            # A map may be what is wrong. And where a batch can't be read, nobody knows which records have no copy.
+            if self.mapped or differs.kind == "corrupt":
+                return start, start
+            until = min(until, differs.offset)
+        # What lies in front of it was not copied, as the mirror began behind it; or the target has deleted it since.
+        return (one.start_offset, until) if one.start_offset < until else (start, start)
+
+    def reasons(self) -> list[str]:
+        """Return why it has parted, and what else of it counts as surplus, as readable lines."""
+        name, one, parts = self.row.source, self.compared, self.surplus()
+        lines = [str(self.row)] if self._is_beyond else []
+        if self._has_no_copy:
+            lines.append(f"{name}: the target has no such partition any more, so all of it counts as only here")
+        if one is not None and not one.equal:
+            lines.append(str(one))
+        # What these lines don't explain.
+        told = min(self.row.end, self.cut)
+        told = told if self._differs_at is None else min(told, self._differs_at)
+        if one is not None and parts and parts[0].first < told:
+            until = min(parts[0].end, told)
+            lines.append(
+                f"{name}: offsets {parts[0].first} to {until} were not seen on the target: they count as only here"
+            )
+        return lines
