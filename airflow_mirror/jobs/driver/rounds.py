@@ -66,8 +66,22 @@ class Ear:
         self._complaints = Complaints(log, "what is wished of the mirror is not heard, and the copy goes on: %s")
         self.thread = threading.Thread(target=self._run, name="wishes", daemon=True)
 
-    def until_it_may_copy(self) -> Wishes:
-        """Return what is wished, once that is not to rest, and nobody writes any more under an earlier lease."""
+    def begin(self) -> tuple[Wishes, LeaseToken] | None:
+        """Return what is wished, and the token for the tasks of a round that begins now; None: no round is to begin.
+
+        It waits until the wish is not to rest, and nobody writes any more under an earlier lease.
+        """
+        while True:
+            wishes, token = self._until_it_may_copy(), self._held.begin()
+            # The token first. What is heard is noted before the lease is withdrawn for it: heard before the token was
+            # taken, it shows here, and the tasks would never lose a token from behind that; heard later, they lose it.
+            if self.wishes == wishes and not self._unheeded.is_set() and not self.has_failed:
+                return wishes, token
+            self._held.all_reported()  # none has begun under it
+            if self.has_failed:
+                return None
+
+    def _until_it_may_copy(self) -> Wishes:
         while self.wishes.pause is not None or self._unheeded.is_set() or not self._held.is_safe:
             if not self._held.is_safe:
                 self._status.update("waiting for earlier writers to stop")
@@ -164,8 +178,8 @@ def copy_in_rounds(
     """
     totals: dict[tuple[str, int, int], PartitionResult] = {}
     left, losses = list(ranges), 0
-    while left:
-        wishes, token, begun = ear.until_it_may_copy(), held.begin(), time.monotonic()
+    while left and (begins := ear.begin()) is not None:
+        (wishes, token), begun = begins, time.monotonic()
         results = copy(left, wishes, token)
         lost = next((r.error for r in results if r.unheard), None)
         if lost is None:

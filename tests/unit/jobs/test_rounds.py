@@ -226,6 +226,61 @@ def test_a_failure_that_is_to_end_the_copy_ends_all_its_tasks_and_no_round_follo
     assert [r.error for r in results] == [None] * len(ENDS), "none of these has failed"
 
 
+# --- what is heard while a round begins -------------------------------------------------------------------------------
+
+
+def between(bulk: Bulk, monkeypatch: pytest.MonkeyPatch, rounds: int, do: Callable[[], None]) -> None:
+    """Do something behind so many rounds, once it was seen that the next one may begin, and wait until it is heard."""
+    begin, left = bulk.held.begin, [do]
+
+    def slow() -> LeaseToken:
+        if len(bulk.rounds) == rounds and left:
+            token = bulk.held.token
+            left.pop()()
+            until(lambda: bulk.held.token != token)
+        return begin()
+
+    monkeypatch.setattr(bulk.held, "begin", slow)
+
+
+def test_a_pause_that_is_heard_while_a_round_begins_is_heeded(bulk: Bulk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lease is withdrawn before a task has it, so none would lose it."""
+    copied: list[list[int]] = []
+
+    def resume() -> None:
+        until(lambda: bulk.status.brief()["phase"] == "paused" or bool(bulk.rounds))
+        copied.append(list(bulk.position.values()))
+        bulk.wish("pause", None)
+
+    def pause() -> None:
+        bulk.wish("pause", Wish.now())
+        threading.Thread(target=resume).start()
+
+    between(bulk, monkeypatch, 0, pause)
+    assert [r.records for r in bulk.run()] == [100, 100, 100]
+    assert copied == [[0, 0, 0]] and len(bulk.rounds) == 1
+
+
+def test_a_rate_that_is_heard_while_a_round_begins_is_its_rate(bulk: Bulk, monkeypatch: pytest.MonkeyPatch) -> None:
+    between(bulk, monkeypatch, 0, lambda: bulk.wish("rate", Wish.now(7)))
+    bulk.run()
+    assert bulk.rounds == [(7, [0, 1, 2])] and bulk.held.is_safe
+
+
+def test_a_failure_that_is_seen_while_a_round_begins_lets_none_begin(bulk: Bulk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow_down() -> None:
+        bulk.wish("rate", Wish.now(7))
+        bulk.heard()
+
+    def fail() -> None:
+        bulk.has_failed = True
+
+    bulk.during = at(150, slow_down)
+    between(bulk, monkeypatch, 1, fail)
+    results = bulk.run()
+    assert len(bulk.rounds) == 1 and [r.done for r in results] == [True, False, False] and bulk.held.is_safe
+
+
 # --- tasks of which nobody hears any more -----------------------------------------------------------------------------
 
 
