@@ -292,6 +292,30 @@ class LedgerOpen(InputError):
         super().__init__()
 
 
+class OpeningTooLarge(InputError):
+    """The record that would open a mirror's topics is larger than the topic of the target's ledger takes.
+
+    :param topics: how many would be opened. :param needs: bytes of the record, at most. :param takes: of the topic.
+    :ivar enough: a setting that takes it, and some topics more.
+    """
+
+    ledger: str
+    topics: int
+    needs: int
+    takes: int
+    what = """the decision that opens {topics:,} topics is a record of up to {needs:,} bytes, and topic {ledger!r} of the
+        target takes {takes:,}"""
+    cause = """all topics of a mirror are opened in one record, and the broker would refuse it behind the fence, as the
+        last step"""
+    remedy = """Let that topic take more: kafka-configs.sh --alter --entity-type topics --entity-name {ledger}
+        --add-config max.message.bytes={enough}. Or let part of the topics pass to another mirror, with a cutover of its
+        own: 'airflow-mirror split'."""
+
+    @property
+    def enough(self) -> int:
+        return 1 << (self.needs * 5 // 4).bit_length()
+
+
 class OpenByDefaultUnknown(InputError):
     """A fence by ACL needs to know who may read topics without any ACL, and the brokers don't say."""
 

@@ -13,6 +13,7 @@ from airflow_mirror.cutover.drain import verify
 from airflow_mirror.cutover.drift import drift
 from airflow_mirror.cutover.foreseen import require_alone_in_ledger, require_possible
 from airflow_mirror.cutover.groups import require_free_groups
+from airflow_mirror.cutover.opening import require_fits
 from airflow_mirror.cutover.other_fences import described
 from airflow_mirror.cutover.quiet import moves
 from airflow_mirror.cutover.report import StepRecord
@@ -40,6 +41,7 @@ def precheck(run: Attempt) -> None:
     :raises LedgerOpen: others may write to the target's ledger, and nobody has accepted them.
     :raises MirrorCutOver: the target topics are already in production.
     :raises TopicsShared: others write to them.
+    :raises OpeningTooLarge: the target's ledger would refuse the record that opens them.
     :raises PreviewTooOld: what was shown before is.
     :raises PlanOutdated: lists all changes since the plan, and matching topics that the plan lacks.
     :raises PlanAmended: the plan got topics since it was compared.
@@ -97,6 +99,9 @@ def _alone_in_ledger(run: Attempt) -> None:
 CHECKS.check("topics", "they are the mirror's, and not in production")(
     lambda run: require_active(run.life, run.plan, run.target)
 )
+
+
+CHECKS.check("opening", "it fits into a record of the target's ledger")(lambda run: require_fits(run.plan, run.target))
 
 
 @CHECKS.check("plan", "both sides are as planned, and as compared")

@@ -10,9 +10,17 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 from airflow_mirror.cutover.fence import fence_of
+from airflow_mirror.cutover.opening import require_fits
 from airflow_mirror.cutover.request import CutoverRequest, Prove
 from airflow_mirror.cutover.schema_ids import DIFFERENT, MISSING, SchemaProof, SchemaRow
-from airflow_mirror.errors import ClusterUnreachable, InputError, LedgerOpen, MirrorError, MissingRight
+from airflow_mirror.errors import (
+    ClusterUnreachable,
+    InputError,
+    LedgerOpen,
+    MirrorError,
+    MissingRight,
+    OpeningTooLarge,
+)
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.findings import (
@@ -116,6 +124,17 @@ def _ledger(request: CutoverRequest, _: object, target: ClusterAdmin, *more: obj
         require_alone_in_ledger(request.plan.mirror, target, request.accept_ledger_writers)
     except LedgerOpen as e:
         yield block(f"{e.what}: {e.cause}", f"{e.remedy} {_LATER}")
+
+
+@CHECKS.check("cutover_opening", "the decision that opens the target fits into a record of its ledger")
+def _opening(request: CutoverRequest, _: object, target: ClusterAdmin, *more: object) -> Iterator[Finding]:
+    try:
+        require_fits(request.plan, target)
+    except OpeningTooLarge as e:
+        # The topic can be told so at any time from the first plan on, which may be the one that creates it.
+        yield warn(f"{e.what}: {e.cause}", f"{e.remedy} {_LATER}")
+    except MissingRight as e:
+        yield warn(f"not known: {e}")
 
 
 @CHECKS.check("cutover_rights", "the rights of a cutover are granted")

@@ -14,6 +14,12 @@ from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.records import Record
 
 
+def batch_of(value: bytes) -> memoryview:
+    """Return a decision as the batch in which it is appended."""
+    now_ms = int(time.time() * 1000)  # the topic has LogAppendTime: the broker's time replaces it
+    return records.encode([Record(0, now_ms, None, value, [])], codec.ZSTD, -1, -1, -1)
+
+
 class DecisionLog:
     """Appends to the log and reads it, through connections of ``target``; see `deciding.Log`."""
 
@@ -25,13 +31,12 @@ class DecisionLog:
 
         :raises MissingRight: no WRITE on the topic. :raises RequestRefused: the record is too large.
         """
-        now_ms = int(time.time() * 1000)  # the topic has LogAppendTime: the broker's time replaces it
         # Without a producer id: a second copy of a record has the same claim, and only the first one of a claim counts
         # (`fold`). A process that dies between its bytes and the answer has decided, or has not: who comes next reads
         # which.
         # By the topic's name. In one that was created again meanwhile the record names a decision which is not there, and
         # nobody who reads it goes on (`Fold.apply`).
-        answer = self._log.append(records.encode([Record(0, now_ms, None, value, [])], codec.ZSTD, -1, -1, -1))
+        answer = self._log.append(batch_of(value))
         # Some errors come behind the append (too few replicas in sync): so an error is no refusal. It counts as no
         # answer, and the writer finds out by reading.
         return answer.base_offset if answer is not None and answer.error == ErrorCode.NONE else None

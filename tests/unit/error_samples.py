@@ -63,6 +63,7 @@ def samples() -> list[e.MirrorError]:
         e.RequestRefused("create 'orders'", 44, "POLICY_VIOLATION", "too few replicas", "a policy refuses it"),
         e.NoAuthorizer("source", "no fence can be raised", "The remedy."),
         e.LedgerOpen("target", FEW, ["User:a", "User:b", "User:a"], ["kafka-acls x", "kafka-acls y", "kafka-acls x"]),
+        e.OpeningTooLarge("airflow-mirror.decisions", 10_000, 1_930_000, 1_048_588),
         e.OpenByDefaultUnknown("source", FEW, "the cause"),
         e.OpenByDefaultUnknown("source", TOPICS, "the cause"),
         e.PlanOutdated(FEW),
