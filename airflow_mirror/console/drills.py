@@ -12,7 +12,7 @@ from airflow_mirror.common.files import replace_file
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
 from airflow_mirror.console.command import add_json, add_mirror, command
 from airflow_mirror.errors import InputError
-from airflow_mirror.extras.drill.clean_up import PREFIX, clean_up_drill, left_behind
+from airflow_mirror.extras.drill.clean_up import PREFIX, clean_up_drill, deleted, left_behind
 from airflow_mirror.extras.drill.page import render
 from airflow_mirror.extras.drill.store import Drill, Drills, drills_of
 from airflow_mirror.extras.drill.turn import end, is_of
@@ -96,11 +96,15 @@ def _clean_up(drills: Drills, arguments: argparse.Namespace) -> None:
                 f"--source {arguments.source} has cluster id {its_id}, the drill's had {drill.source_id}. Name that one."
             )
     topics = list(drill.topics)
-    left = clean_up_drill(drill, [source, config_of(arguments.target, "target")], arguments.prefix)
+    left = clean_up_drill(drill, [source, config_of(arguments.target, "target")], arguments.prefix, drills.mirror)
     drills.save(drill)
+    print("".join(f"{line}\n" for line in drill.others), end="")
     if left:
         raise left_behind(left)
-    print(f"deleted on both sides: {', '.join(topics)}" if topics else f"{drill.run} has left nothing")
+    if topics := deleted(drill, topics):
+        print(f"deleted on both sides: {', '.join(topics)}")
+    elif not drill.others:
+        print(f"{drill.run} has left nothing")
 
 
 def _line(one: Drill) -> str:

@@ -93,6 +93,15 @@ class _DrillOperator(MirrorOperator):
             show_links(self, context, directory)
             drills.save(drill)
 
+    def noting(self, mirror: Mirror, context: Context, topic: str) -> Callable[[str], None]:
+        """Return what keeps the id of one of the drill's topics on the source, by which alone it is deleted."""
+
+        def note(topic_id: str) -> None:
+            with self.kept(mirror, context) as drill:
+                drill.note_id(topic, topic_id)
+
+        return note
+
 
 class RehearseGroupsOperator(_DrillOperator):
     """Tells what a failover would do to the consumer groups of a mirror that replicates; commits nothing anywhere.
@@ -170,6 +179,7 @@ class OpenDrillOperator(_DrillOperator):
         """
         from airflow_mirror.extras.drill.clean_up import clean_up_earlier
         from airflow_mirror.extras.drill.clients import check_logins
+        from airflow_mirror.extras.drill.reading import id_of
         from airflow_mirror.extras.drill.store import drills_of
         from airflow_mirror.hooks.kafka import admins_of, configs_of
         from airflow_mirror.kafka.model import NewTopicSpec
@@ -211,6 +221,7 @@ class OpenDrillOperator(_DrillOperator):
                 if drill.missed is not None:  # the run was cleared after its clean-up
                     drill.begin_again(int(time.time() * 1000))
                 drill.topics.append(topic)
+                drill.note_id(topic, "")
                 drill.source_id = source_id
                 drill.wanted, drill.rehearsal = wanted, drill.rehearsal or planned(faults)
             try:
@@ -220,6 +231,8 @@ class OpenDrillOperator(_DrillOperator):
                     with self.kept(mirror, context) as drill:
                         drill.topics.remove(topic)
                 raise
+            # Dies before it: the clean-up takes the topic that is there.
+            self.noting(mirror, context, topic)(id_of(source, topic))
         return {"topic": topic}
 
 
@@ -348,7 +361,8 @@ class FailBackDrillOperator(_DrillOperator):
             return {"left_out": True}
         canaries = Canaries.load(report_dir(mirror, context["ti"].run_id) / _CANARIES)
         configs = configs_of(mirror)
-        back = fail_back(configs["source"], configs["target"], canaries, mirror.name).to_dict()
+        note = self.noting(mirror, context, canaries.topic)
+        back = fail_back(configs["source"], configs["target"], canaries, mirror.name, note).to_dict()
         with self.kept(mirror, context) as drill:
             drill.failback = back
         self.log.info("back on the source after %.1f s, with %d records", back["took_s"], back["records"])
@@ -390,7 +404,8 @@ class RehearseFaultsOperator(_DrillOperator):
 
             def create_topic_again() -> None:
                 there = source.topics([topic])[topic]
-                create_again(source, NewTopicSpec(topic, there.partitions, there.replication_factor), TIMEOUT_S)
+                spec = NewTopicSpec(topic, there.partitions, there.replication_factor)
+                create_again(source, spec, TIMEOUT_S, self.noting(mirror, context, topic))
 
             faults = {KILL_TAIL: kill_tail(kill), RECREATE_TOPIC: recreate_topic(topic, create_topic_again)}
             rows = rehearse([faults[name] for name in names], lambda: health_of(view, mirror), notice_s)
@@ -426,13 +441,15 @@ class CleanUpDrillOperator(_DrillOperator):
         :raises DrillMissed: a figure is above its objective, nothing was measured, the way back was not exact, the group
             skipped records or read some twice, or a fault was not noticed.
         """
-        from airflow_mirror.extras.drill.clean_up import clean_up_drill, left_behind
+        from airflow_mirror.extras.drill.clean_up import clean_up_drill, deleted, left_behind
         from airflow_mirror.extras.drill.report import failures
         from airflow_mirror.hooks.kafka import MirrorKafkaHook, configs_of
 
         with self.kept(mirror, context) as drill:
             topics = list(drill.topics)
-            left = clean_up_drill(drill, list(configs_of(mirror).values()), drill_topic(mirror))
+            left = clean_up_drill(drill, list(configs_of(mirror).values()), drill_topic(mirror), mirror.name)
+            for line in drill.others:
+                self.log.warning("%s", line)
             drill.missed = failures(drill) + [f"left behind: {line}" for line in left]
         path = report_dir(mirror, context["ti"].run_id) / JSON_NAME
         if left:
@@ -441,4 +458,4 @@ class CleanUpDrillOperator(_DrillOperator):
             end(self, context, target, mirror.name)
         if drill.missed:
             raise DrillMissed(drill.missed, str(path))
-        return {"deleted": topics}
+        return {"deleted": deleted(drill, topics)}

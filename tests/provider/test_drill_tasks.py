@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.extras.drill.canaries import Canaries
+from airflow_mirror.extras.drill.clean_up import Cleaned, Own
 from airflow_mirror.extras.drill.failback import FailbackReport
 from airflow_mirror.extras.drill.groups import GroupOutlook, Outlook
 from airflow_mirror.extras.drill.page import render
@@ -133,10 +134,10 @@ def cleaned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Topics that were deleted, on either side."""
     topics: list[str] = []
 
-    def clean_up(_clusters: Any, topic: str, group: str) -> list[str]:
-        assert topic == group
+    def clean_up(_clusters: Any, topic: str, group: str, own: Own) -> Cleaned:
+        assert topic == group and own.mirror == "m"
         topics.append(topic)
-        return ["target: no broker answered"] if topic.endswith("stuck") else []
+        return Cleaned(["target: no broker answered"] if topic.endswith("stuck") else [], [])
 
     monkeypatch.setattr("airflow_mirror.extras.drill.clean_up.clean_up", clean_up)
     return topics
@@ -184,6 +185,7 @@ def test_cleared_run_is_not_judged_by_what_it_measured_before(
     OpenDrillOperator(task_id="t", mirror={**mirror, "topics": ["drill-1.faults"]}).execute(context)
     assert list(clusters.source.topics) == ["drill-1", "drill-1.faults"]
     (drill,) = Drills(state, "m").all()
+    assert drill.ids == {name: topic.topic_id for name, topic in clusters.source.topics.items()}
     assert drill.at_ms > 7 and drill.missed is None and drill.topics == ["drill-1", "drill-1.faults"]
     with pytest.raises(AirflowFailException, match="nothing was measured(.|\n)*no failback(.|\n)*it was not injected"):
         CleanUpDrillOperator(task_id="t", mirror=drills).execute(context)

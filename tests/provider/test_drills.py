@@ -11,6 +11,7 @@ from airflow.sdk import DAG, chain
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_mirror.extras.drill import turn
+from airflow_mirror.extras.drill.clean_up import Cleaned
 from airflow_mirror.extras.drill.groups import Outlook
 from airflow_mirror.extras.drill.store import Drills
 from airflow_mirror.operators.drill import CleanUpDrillOperator, OpenDrillOperator, RehearseGroupsOperator
@@ -49,7 +50,7 @@ class Drill:
         self.there = clusters.source.topics
         monkeypatch.setattr(
             "airflow_mirror.extras.drill.clean_up.clean_up",
-            lambda _clusters, topic, _group: (self.cleaned.append(topic), [])[1],
+            lambda _clusters, topic, *_: (self.cleaned.append(topic), Cleaned([], []))[1],
         )
         ledger.now_ms = int(time.time() * 1000)
         outlook = Outlook(mirror="other", at_ms=7, groups=(), left_behind=())

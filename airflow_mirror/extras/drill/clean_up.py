@@ -1,17 +1,22 @@
 """Delete what a drill created: its own run, else the next drill, or a person.
 
 What is kept of a drill names its topics, and others may write there. So whoever deletes says, from settings of its own,
-what the names of drills begin with; any other name stays.
+what the names of drills begin with; any other name stays. So does a topic of a drill's name with another id than the
+drill's: somebody has created it since.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import BrokerError, MirrorError, TryAgain
 from airflow_mirror.extras.drill.reading import patiently
 from airflow_mirror.extras.drill.store import Drill, Drills
+
+if TYPE_CHECKING:
+    from airflow_mirror.kafka.admin import ClusterAdmin
 
 # No run of kafka_dr_drill takes that long: its tasks end after ten minutes each, and try again for less than two hours.
 DEAD_AFTER_S = 24 * 3600.0
@@ -20,21 +25,40 @@ DEAD_AFTER_S = 24 * 3600.0
 PREFIX = "mirror-drill."  # of the topics and groups of drills, unless somebody chooses another one
 
 
-def clean_up_drill(drill: Drill, clusters: list[ClientConfig], begins: str) -> list[str]:
+class Cleaned(NamedTuple):
+    """What became of one topic and its group, one line each, which begins with the role of a cluster.
+
+    :param left: what could not be deleted. :param others: topics of that name which are not the drill's, and stay.
+    """
+
+    left: list[str]
+    others: list[str]
+
+
+def clean_up_drill(drill: Drill, clusters: list[ClientConfig], begins: str, mirror: str) -> list[str]:
     """Delete what a drill has created. What could not be deleted is returned, one line each, and stays noted in it.
 
-    :param begins: what the names of its topics begin with; see the module.
+    What is not the drill's is noted there as well, and is nothing that is left to do.
+
+    :param begins: what the names of its topics begin with; see the module. :param mirror: the drill's.
     """
     left, stays = [], []
     for topic in drill.topics:
-        own = topic.startswith(begins)
-        lines = (
-            clean_up(clusters, topic, topic) if own else [f"clusters: no name of a drill, which begins with {begins!r}"]
-        )
-        left += [f"{topic!r} on the {line}" for line in lines]
-        stays += [topic] if lines else []
-    drill.topics = stays
+        done = Cleaned([f"clusters: no name of a drill, which begins with {begins!r}"], [])
+        if topic.startswith(begins):
+            done = clean_up(clusters, topic, topic, Own(mirror, drill.ids.get(topic, "")))
+        left += [f"{topic!r} on the {line}" for line in done.left]
+        # Once: a call that comes back for what it has left finds them again.
+        drill.others += [line for other in done.others if (line := f"{topic!r} on the {other}") not in drill.others]
+        stays += [topic] if done.left else []
+    drill.topics, drill.ids = stays, {topic: one for topic, one in drill.ids.items() if topic in stays}
     return left
+
+
+def deleted(drill: Drill, topics: list[str]) -> list[str]:
+    """Return which of a drill's topics a clean-up has deleted, of those that it had before."""
+    other = [topic for topic in topics if any(line.startswith(f"{topic!r} on ") for line in drill.others)]
+    return [topic for topic in topics if topic not in drill.topics and topic not in other]
 
 
 def left_behind(left: list[str]) -> TryAgain:
@@ -59,39 +83,76 @@ def clean_up_earlier(
         if drill.source_id != source_id:
             said.append(f"{', '.join(topics)} of drill {drill.run} stay: on a source with cluster id {drill.source_id!r}")
             continue
-        left = clean_up_drill(drill, clusters, begins)
+        left = clean_up_drill(drill, clusters, begins, drills.mirror)
         drills.save(drill)
-        said += [f"{topic} of drill {drill.run} is deleted" for topic in topics if topic not in drill.topics]
+        said += [f"drill {drill.run}: {line}" for line in drill.others]
+        said += [f"{topic} of drill {drill.run} is deleted" for topic in deleted(drill, topics)]
         said += [f"drill {drill.run}: could not delete {line}" for line in left]
     return said
 
 
-def clean_up(clusters: list[ClientConfig], topic: str, group: str, timeout_s: float = 60.0) -> list[str]:
-    """Delete the drill's topic and group on each cluster; return what could not be deleted, one line each.
+class Own(NamedTuple):
+    """By what a drill's topic is told from another one of its name.
+
+    :param mirror: the drill's, to which the target's ledger says that the topic there belongs.
+    :param source_topic_id: as it was noted; "" if it was not.
+    """
+
+    mirror: str
+    source_topic_id: str
+
+    def id_on(self, admin: ClusterAdmin, topic: str) -> str:
+        """Return the id that the topic has on a cluster; "" where nobody noted it."""
+        from airflow_mirror.ledger.decisions import Ledger
+        from airflow_mirror.plan.owned import owners
+
+        if admin.role == "source":
+            return self.source_topic_id
+        owned = owners(Ledger(admin).peek())[0].get(topic)
+        return owned.topic_id if owned is not None and owned.mirror == self.mirror else ""
+
+
+def clean_up(clusters: list[ClientConfig], topic: str, group: str, own: Own, timeout_s: float = 60.0) -> Cleaned:
+    """Delete the drill's topic and group on each cluster.
 
     Nothing that fails keeps the rest from being tried.
 
     :param timeout_s: for one group: a coordinator that is being elected, or a member that was killed, goes by.
     """
-    left = []
+    done = Cleaned([], [])
     for config in clusters:
         for delete in (
             partial(patiently, partial(_delete_group, config, group), timeout_s),
-            partial(_delete_topic, config, topic),
+            partial(_delete_topic, config, topic, own, done.others),
         ):
             try:
                 delete()
             except (MirrorError, TimeoutError) as e:
-                left.append(f"{config.role}: {e}")
-    return left
+                done.left.append(f"{config.role}: {e}")
+    return done
 
 
-def _delete_topic(config: ClientConfig, topic: str) -> None:
+def _delete_topic(config: ClientConfig, topic: str, own: Own, others: list[str]) -> None:
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.kafka.permit import unfenced
 
     with ClusterAdmin(config) as admin:
-        admin.delete_topics(admin.topics([topic]), unfenced)
+        there = admin.topics([topic]).get(topic)
+        if there is None:
+            return
+        # Brokers before 2.8 have no ids: there the name is all that tells it.
+        if not there.topic_id:
+            admin.delete_topics([topic], unfenced)
+            return
+        # Not noted: a process died between its creation and the note, so it is what is there under the drill's name. An
+        # id that was noted never makes a topic of another name go: it is only compared.
+        noted = own.id_on(admin, topic) or there.topic_id
+        if noted != there.topic_id:
+            others.append(f"{config.role}: it is not the drill's (its id is {there.topic_id}, not {noted}), and stays")
+            return
+        # By its id, which was read just now: what somebody creates in this name from here on is another topic. Dies
+        # before it, or its answer is lost: the next call finds the topic, or none.
+        admin.delete_topic(topic, there.topic_id, unfenced)
 
 
 def _delete_group(config: ClientConfig, group: str) -> None:

@@ -9,6 +9,7 @@ direction and in this process: the topic is small.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,12 +19,13 @@ from airflow_mirror.common.policy import errand
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.extras.drill.canaries import Canaries
-from airflow_mirror.extras.drill.reading import everything, partitions_of, patiently, read_to, write_one
+from airflow_mirror.extras.drill.reading import everything, id_of, partitions_of, patiently, read_to, write_one
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.wire.errors import UnknownTopic
 
 TIMEOUT_S = 120.0
+Note = Callable[[str], object]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +54,13 @@ class FailbackReport:
 
 
 def fail_back(
-    source: ClientConfig, target: ClientConfig, canaries: Canaries, mirror: str, timeout_s: float = TIMEOUT_S
-) -> FailbackReport:
+    source: ClientConfig, target: ClientConfig, canaries: Canaries, mirror: str, note: Note = lambda _: None,
+    timeout_s: float = TIMEOUT_S,
+) -> FailbackReport:  # fmt: skip
     """Create the drill's topic again on the source, copy it back, compare it, and let the group go on there.
 
     :param mirror: the drill's; the copy back takes a writer lease of its own on the source, which has no ledger for it.
+    :param note: see :func:`create_again`.
     :raises DrillMissed: a side has no such topic. :raises BrokerError, TryAgain: a cluster does not serve a request.
     """
     from airflow_mirror.kafka.admin import ClusterAdmin
@@ -71,7 +75,7 @@ def fail_back(
         had = everything(source, topic, had_ends, timeout_s)
         positions = new.group_offsets(group)
         replicas = old.topics([topic])[topic].replication_factor
-        create_again(old, NewTopicSpec(topic, len(partitions), replicas), timeout_s)
+        create_again(old, NewTopicSpec(topic, len(partitions), replicas), timeout_s, note)
         differing = _copy_back(source, target, topic, ends, errand(mirror, "failback"), timeout_s)
         # All of them: a position that it had before the topic was created again may still be there.
         wanted = {tp: positions.get(tp, GroupPosition(0)) for tp in partitions}
@@ -91,9 +95,20 @@ def fail_back(
     )
 
 
-def create_again(old: ClusterAdmin, spec: Any, timeout_s: float) -> None:
-    """Delete a topic and create it empty. Brokers delete it when they get to it; until then its name is taken."""
-    old.delete_topics([spec.name], unfenced)
+def create_again(old: ClusterAdmin, spec: Any, timeout_s: float, note: Note = lambda _: None) -> None:
+    """Delete a topic and create it empty. Brokers delete it when they get to it; until then its name is taken.
+
+    :param note: keeps the id of what a clean-up may delete; "": it is not known.
+    """
+    there = old.topics([spec.name]).get(spec.name)
+    # Before the deletion. Dies in between, or before the next note: the clean-up takes what is there under this name. By
+    # the id of before it would leave the drill's own topic, as somebody else's.
+    note("")
+    if there is not None and there.topic_id:
+        # By the id that was read just now: what somebody creates in this name meanwhile is another topic.
+        old.delete_topic(spec.name, there.topic_id, unfenced)
+    else:
+        old.delete_topics([spec.name], unfenced)
 
     def is_known() -> None:
         old.wire.refresh([spec.name])
@@ -101,6 +116,7 @@ def create_again(old: ClusterAdmin, spec: Any, timeout_s: float) -> None:
 
     patiently(lambda: old.create_topics([spec]), timeout_s)
     patiently(is_known, timeout_s, UnknownTopic)
+    note(id_of(old, spec.name, timeout_s))
 
 
 def _copy_back(

@@ -169,6 +169,20 @@ def patiently(call: Callable[[], object], timeout_s: float, passing: type[Except
             time.sleep(POLL_S)
 
 
+def id_of(cluster: ClusterAdmin, topic: str, timeout_s: float = 30.0) -> str:
+    """Return the id of a topic that was created a moment ago; "" on brokers that have none."""
+    found: list[str] = []
+
+    def look() -> None:
+        there = cluster.topics([topic]).get(topic)
+        if there is None:  # this broker has not heard of it yet
+            raise TryAgain(f"the {cluster.role} cluster has no topic {topic!r}", "it was created just now")
+        found.append(there.topic_id)
+
+    patiently(look, timeout_s)
+    return found[0]
+
+
 def partitions_of(cluster: ClusterAdmin, topic: str) -> list[TopicPartition]:
     """Return the partitions of the drill's topic.
 

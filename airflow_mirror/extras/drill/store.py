@@ -25,6 +25,9 @@ class Drill:
 
     :param at_ms: when it began, epoch ms; 0: it can't be read.
     :param topics: which it has created, or was about to; empty: it has none, or none any more.
+    :param ids: of those topics on the source, by name, as they were noted behind the creation; where one is missing a
+        death came between, or brokers have none.
+    :param others: topics of these names that somebody else has created, which stay; one line each.
     :param source_id: cluster id of the source that has them.
     :param figures: see :meth:`.report.DrillReport.to_dict`; empty: nothing was measured.
     :param wanted: the objectives, by the names of the figures that must not be above them.
@@ -37,6 +40,8 @@ class Drill:
     run: str
     at_ms: int
     topics: list[str] = field(default_factory=list)
+    ids: dict[str, str] = field(default_factory=dict)
+    others: list[str] = field(default_factory=list)
     source_id: str = ""
     figures: dict[str, Any] = field(default_factory=dict)
     wanted: dict[str, float] = field(default_factory=dict)
@@ -48,13 +53,20 @@ class Drill:
     def begin_again(self, at_ms: int) -> None:
         """Forget what a judged try of the run has found: it says nothing about this one, which has looked at groups."""
         self.at_ms, self.missed = at_ms, None
-        self.figures, self.failback, self.rehearsal = {}, {}, []
+        self.figures, self.failback, self.rehearsal, self.others = {}, {}, [], []
+
+    def note_id(self, topic: str, topic_id: str) -> None:
+        """Note the id of one of its topics on the source. :param topic_id: "": it is not known any more, or not yet."""
+        self.ids.pop(topic, None)
+        if topic_id:
+            self.ids[topic] = topic_id
 
     @property
     def outcome(self) -> str:
         """What became of it, for people."""
         said = "not judged" if self.missed is None else "; ".join(self.missed) or "met its objectives"
-        return said + "".join(f"; its topic {topic} may still be there" for topic in self.topics)
+        said += "".join(f"; its topic {topic} may still be there" for topic in self.topics)
+        return said + "".join(f"; {line}" for line in self.others)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values, the figures among them by their own names."""
@@ -66,20 +78,20 @@ class Drill:
 class Drills:
     """The drills of one mirror. Each run has one writer at a time: its tasks come one after the other.
 
-    :param state: of the keys of its drills.
+    :param state: of the keys of its drills. :ivar mirror: its name.
     """
 
     def __init__(self, state: State, mirror: str) -> None:
-        self._state, self._mirror = state, mirror
+        self._state, self.mirror = state, mirror
 
     def of(self, run: str) -> Drill | None:
         """Return what is kept of a run; None if nothing is. :raises LedgerNewer: this version can't read it."""
-        return DRILL.load(_of_run(run), self._state.read(), self._mirror, run)
+        return DRILL.load(_of_run(run), self._state.read(), self.mirror, run)
 
     def all(self) -> list[Drill]:
         """Return all that are kept, oldest first. One that this version can't read says so in ``missed``."""
         found = []
-        for run in DRILL.under(self._state.read(), self._mirror):
+        for run in DRILL.under(self._state.read(), self.mirror):
             try:
                 found += [one for one in (self.of(run),) if one is not None]
             except LedgerNewer as e:
@@ -92,10 +104,11 @@ class Drills:
         :raises TryAgain: nobody knows whether it is there.
         """
         content = {key: value for key, value in asdict(drill).items() if key != "run"}
+        content = {key: value for key, value in content.items() if value or key not in ("ids", "others")}
         older = [one for one in self.all() if one.run != drill.run and one.at_ms]
         too_old = [one.run for one in older[: 1 - KEEP] if not one.topics]
-        old = {DRILL.key(self._mirror, run): None for run in too_old}
-        self._state.write({**DRILL.put(content, self._mirror, drill.run), **old})
+        old = {DRILL.key(self.mirror, run): None for run in too_old}
+        self._state.write({**DRILL.put(content, self.mirror, drill.run), **old})
 
 
 def _of_run(run: str) -> Callable[[Mapping[str, Any]], Drill]:

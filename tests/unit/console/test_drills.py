@@ -88,9 +88,9 @@ def test_what_a_drill_left_is_deleted_once_on_both_sides(
     asked: list[Any] = []
     answers = iter([["source: no broker answered"], []])
 
-    def delete(clusters: list[Any], topic: str, group: str) -> list[str]:
+    def delete(clusters: list[Any], topic: str, group: str, _: module.Own) -> module.Cleaned:
         asked.append((clusters, topic, group))
-        return next(answers)
+        return module.Cleaned(next(answers), [])
 
     ledger = dst.ledger
     assert turn.begin(ledger, "dr-drill", "sunday", "another Airflow", 1000.0) == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -13,11 +14,20 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import BrokerError, ClusterUnreachable
 from airflow_mirror.extras.drill import clean_up as module
 from airflow_mirror.extras.drill import reading
-from airflow_mirror.extras.drill.clean_up import clean_up
+from airflow_mirror.extras.drill.clean_up import Own, clean_up, clean_up_drill
+from airflow_mirror.extras.drill.store import Drill
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import TopicInfo
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.ownership import claim
+from tests.builders import plan_of, topic_plan
+from tests.memory.admin import MemoryAdmin
+from tests.memory.asking import at_once
+from tests.memory.cluster import MemoryCluster
+from tests.unit.ledger.memory import MemoryLedger
 
 delete_group = module._delete_group  # which a fixture replaces
+OWN = Own("m", "id")
 BOTH = [ClientConfig({"bootstrap.servers": f"{role}:1"}, role) for role in ("source", "target")]
 
 
@@ -38,7 +48,8 @@ def deleted(monkeypatch: pytest.MonkeyPatch) -> Deleted:
     done = Deleted()
     monkeypatch.setattr(reading, "POLL_S", 0.0)
     monkeypatch.setattr(ClusterAdmin, "topics", lambda _, names: {name: TopicInfo(name, "id", 1, 1) for name in names})
-    monkeypatch.setattr(ClusterAdmin, "delete_topics", lambda one, names, _: done.append(f"{one.role} topic {[*names]}"))
+    monkeypatch.setattr(ClusterAdmin, "delete_topic", lambda one, name, i, _: done.append(f"{one.role} topic {name} {i}"))
+    monkeypatch.setattr(Own, "id_on", lambda *_: "id")
     monkeypatch.setattr(module, "_delete_group", lambda config, group: done.group(config, group))
     return done
 
@@ -53,8 +64,8 @@ def test_group_whose_coordinator_is_being_elected_is_waited_for(deleted: Deleted
         deleted.append(f"{config.role} group")
 
     deleted.group = delete
-    assert clean_up(BOTH, "t", "g") == []
-    assert deleted == ["source group", "source topic ['t']", "target group", "target topic ['t']"]
+    assert clean_up(BOTH, "t", "g", OWN) == ([], [])
+    assert deleted == ["source group", "source topic t id", "target group", "target topic t id"]
 
 
 class Answers:
@@ -82,8 +93,8 @@ def test_group_without_a_coordinator_is_not_taken_for_deleted(
     client = Answers(itertools.repeat(error) if refusals is None else [error] * refusals)
     deleted.group = delete_group
     monkeypatch.setattr("confluent_kafka.admin.AdminClient", lambda _: client)
-    left = clean_up(BOTH[:1], "t", "g", timeout_s=0.2)
-    assert client.deleted == ([] if refusals is None else ["g"]) and deleted == ["source topic ['t']"]
+    left, _ = clean_up(BOTH[:1], "t", "g", OWN, timeout_s=0.2)
+    assert client.deleted == ([] if refusals is None else ["g"]) and deleted == ["source topic t id"]
     assert len(left) == (refusals is None)
     assert all("delete group 'g'" in line and "COORDINATOR_NOT_AVAILABLE" in line for line in left)
 
@@ -101,6 +112,84 @@ def test_what_fails_keeps_nothing_else_from_being_deleted(deleted: Deleted, erro
         deleted.append("target group")
 
     deleted.group = delete
-    (left,) = clean_up(BOTH, "t", "g", timeout_s=0.0)
-    assert left == f"source: {error}"
-    assert deleted == ["source topic ['t']", "target group", "target topic ['t']"]
+    assert clean_up(BOTH, "t", "g", OWN, timeout_s=0.0) == ([f"source: {error}"], [])
+    assert deleted == ["source topic t id", "target group", "target topic t id"]
+
+
+# --- what has a drill's name and is not the drill's -------------------------------------------------------------------
+
+
+class Sides:
+    """Both clusters, each with topic ``t``; the target's belongs to mirror ``m``.
+
+    :ivar before: called before a topic is deleted.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.of, self.ledger = {role: MemoryCluster(role) for role in ("source", "target")}, MemoryLedger()
+        self.before: Callable[[], object] = lambda: None
+        for cluster in self.of.values():
+            cluster.create("t", 1)
+        plan = plan_of(
+            Mirror(name="m", source="a", target="b"), topic_plan("t", {0: 0}, source_topic_id=self.id("source"))
+        )
+        claim(self.ledger, plan, self.admin(BOTH[1]))  # type: ignore[arg-type]
+        monkeypatch.setattr("airflow_mirror.kafka.admin.ClusterAdmin", self.admin)
+        monkeypatch.setattr("airflow_mirror.ledger.decisions.Ledger", lambda _: self.ledger)
+        monkeypatch.setattr(module, "_delete_group", lambda *_: None)
+
+    def id(self, role: str) -> str:
+        """The present id of the topic; "" if there is none."""
+        return self.of[role].topics["t"].topic_id if "t" in self.of[role].topics else ""
+
+    def again(self, role: str) -> str:
+        """Have somebody delete the topic, and create another one of its name; return its id."""
+        del self.of[role].topics["t"]
+        self.of[role].create("t", 1)
+        return self.id(role)
+
+    def admin(self, config: ClientConfig, *_: float) -> MemoryAdmin:
+        return MemoryAdmin(self.of[config.role], self._ask)
+
+    def _ask(self, what: str, do: Callable[[], Any], **how: Any) -> Any:
+        if "delete topic" in what:
+            self.before()
+        return at_once(what, do, **how)
+
+
+@pytest.fixture
+def sides(monkeypatch: pytest.MonkeyPatch) -> Sides:
+    return Sides(monkeypatch)
+
+
+@pytest.mark.parametrize("role", ["source", "target"])
+def test_topic_that_somebody_has_created_since_stays_and_is_named(sides: Sides, role: str) -> None:
+    """The drill's own one of that name is gone, so nothing of it is left behind."""
+    drill = Drill(run="sunday", at_ms=9, topics=["t"], ids={"t": sides.id("source")})
+    was, now = sides.id(role), sides.again(role)
+    assert clean_up_drill(drill, BOTH, "t", "m") == [] and drill.topics == [] and drill.ids == {}
+    assert {one: sides.id(one) for one in sides.of} == {"source": "", "target": "", role: now}
+    assert drill.others == [f"'t' on the {role}: it is not the drill's (its id is {now}, not {was}), and stays"]
+    assert drill.others[0] in drill.outcome and module.deleted(drill, ["t"]) == []
+
+
+@pytest.mark.parametrize("role", ["source", "target"])
+def test_topic_that_somebody_creates_between_the_look_and_the_deletion_stays(sides: Sides, role: str) -> None:
+    made: list[str] = []
+    sides.before = lambda: made or made.append(sides.again(role))
+    (config,) = (one for one in BOTH if one.role == role)
+    assert clean_up([config], "t", "t", Own("m", sides.id("source"))) == ([], [])
+    assert made == [sides.id(role)]
+
+
+def test_where_a_death_came_before_the_note_what_is_there_is_deleted(sides: Sides) -> None:
+    """Of the source the id, of the target that the topic is the mirror's."""
+    assert clean_up(BOTH, "t", "t", Own("another", "")) == ([], [])
+    assert [sides.id(role) for role in sides.of] == ["", ""]
+
+
+def test_brokers_without_topic_ids_delete_by_name(sides: Sides) -> None:
+    for cluster in sides.of.values():
+        cluster.topics["t"].topic_id = ""
+    assert clean_up(BOTH, "t", "t", Own("m", "")) == ([], [])
+    assert [role for role, cluster in sides.of.items() if cluster.topics] == []

@@ -51,8 +51,8 @@ class Admin:
     def commit_group_offsets(self, group: str, positions: Mapping[TP, GroupPosition], permit: Permit) -> None:
         self.done.append(f"{self.role}: {group} at {[p.offset for _, p in sorted(positions.items())]}")
 
-    def delete_topics(self, names: list[str], _permit: object) -> None:
-        self.done.append(f"{self.role}: delete {names}")
+    def delete_topic(self, name: str, topic_id: str, _permit: object) -> None:
+        self.done.append(f"{self.role}: delete {name} {topic_id}")
 
     def create_topics(self, specs: list[NewTopicSpec]) -> None:
         if type(self).refusals:
@@ -94,7 +94,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 def found(*acked: tuple[int, int, str]) -> FailbackReport:
     canaries = Canaries(topic="drill", group="g", acked=[(*row, 0) for row in acked])
-    return fail_back(SOURCE, TARGET, canaries, "m")
+    return fail_back(SOURCE, TARGET, canaries, "m", lambda topic_id: Admin.done.append(f"note {topic_id!r}"))
 
 
 def test_source_is_created_again_filled_read_and_written(world: SimpleNamespace) -> None:
@@ -102,7 +102,7 @@ def test_source_is_created_again_filled_read_and_written(world: SimpleNamespace)
     Admin.refusals = 2
     back = found(A, B, C)
     assert Admin.done == [
-        "source: delete ['drill']", "source: create " + str(NewTopicSpec("drill", 2, 3)), "known",
+        "note ''", "source: delete drill id", "source: create " + str(NewTopicSpec("drill", 2, 3)), "known", "note 'id'",
         "source: g at [1, 0]", "source: read", "source: write",
     ]  # fmt: skip
     assert world.copied == [("drill", {0: 2, 1: 1}, "m:failback")]
