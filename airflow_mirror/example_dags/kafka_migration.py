@@ -297,6 +297,7 @@ with DAG(
             spark_conn_id=SPARK,
             replace="{{ params.replace_tail }}",
             accept_open_transactions=True,  # the tail copies what they keep back, and a cutover waits for their end
+            deferrable=True,  # a driver that runs on the cluster keeps no slot here
         )
         start_tail = StartMirrorOperator(
             task_id="start_tail", mirror=MIRROR, mode="tail", spark_conn_id=SPARK, replace="{{ params.replace_tail }}"
@@ -307,7 +308,7 @@ with DAG(
 
     with stage("prove", "Compare both sides, and look at what a cutover would meet"):
         verify = VerifyMirrorOperator(
-            task_id="verify", mirror=MIRROR, level="{{ params.verify_level }}", spark_conn_id=SPARK
+            task_id="verify", mirror=MIRROR, level="{{ params.verify_level }}", spark_conn_id=SPARK, deferrable=True
         )
 
         @task.short_circuit
@@ -337,7 +338,7 @@ with DAG(
         # What came since the comparison before, so that as little as possible is left for the time of the fence.
         verify_since = VerifyMirrorOperator(
             task_id="verify_since", mirror=MIRROR, level="{{ params.verify_level }}", only_new=True, spark_conn_id=SPARK,
-            trigger_rule="none_failed_min_one_success",
+            deferrable=True, trigger_rule="none_failed_min_one_success",
         )  # fmt: skip
         cutover = CutoverOperator(
             task_id="cutover",
