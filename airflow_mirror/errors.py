@@ -284,7 +284,7 @@ class LedgerOpen(InputError):
         groups go on"""
     cause = "{writers:all}"
     remedy = """Take that right away ({commands:all;}); or, if they may be trusted with it, name them:
-        accept_ledger_writers={names!r}."""
+        accept_ledger_writers={names!r} (in a DAG's form: 'Trusted with the ledger')."""
 
     def __init__(self, cluster: str, writers: Sequence[str], names: Iterable[str], commands: Iterable[str]) -> None:
         self.cluster, self.writers = cluster, writers
@@ -326,7 +326,7 @@ class OpenByDefaultUnknown(InputError):
     cause = """If such topics are open to everybody, the fence's first ACL would cut off their readers; if they are not,
         allowing reading would give away rights that nobody had. Nothing was touched"""
     remedy = """Check the brokers' files and set open_by_default=True where allow.everyone.if.no.acl.found is true,
-        open_by_default=False elsewhere."""
+        open_by_default=False elsewhere (in a DAG's form: 'open without ACLs?')."""
 
 
 class PlanOutdated(InputError):

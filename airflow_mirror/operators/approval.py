@@ -62,4 +62,4 @@ class ApproveCutoverOperator(ApprovalOperator):
         try:
             return super().execute_complete(context, event)
         except HITLRejectException as e:
-            raise AirflowFailException(str(e)) from e
+            raise AirflowFailException(str(e)) from None  # a person's no is no fault of the code
