@@ -25,6 +25,7 @@ from tests.driven.release import RELEASES
 from tests.driven.script import Fault, Request, Rule, Script
 from tests.driven.transactions import Transactions
 from tests.driven.validation import TopicConfig
+from tests.memory.rules import Rules
 
 log = logging.getLogger(__name__)
 
@@ -41,12 +42,20 @@ class Outcome(NamedTuple):
 
 @dataclass
 class Topic:
-    """A topic. ``leaders`` has the broker of each partition, -1 for none."""
+    """A topic. ``leaders`` has the broker of each partition, -1 for none; ``settings`` what requests have set."""
 
     name: str
     topic_id: uuid.UUID
     logs: list[PartitionLog]
     leaders: dict[int, int] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def set(self, changes: Mapping[str, str | None]) -> None:
+        """Set settings, by Kafka's names; None: back to its default."""
+        self.settings = {key: value for key, value in (self.settings | dict(changes)).items() if value is not None}
+        changed = topic_config({key: value for key, value in self.settings.items() if key in _FIELDS})
+        for name, _ in (_FIELDS[key] for key in changes if key in _FIELDS):
+            setattr(self.logs[0].config, name, getattr(changed, name))
 
 
 class DrivenCluster:
@@ -58,6 +67,7 @@ class DrivenCluster:
     :ivar requests: everything that was asked, in the order of arrival.
     :ivar script: what goes wrong.
     :ivar coordinators: broker of each kind of coordinator (GROUP, TRANSACTION), -1 for none.
+    :ivar rules: its ACLs, which are told and kept, and bind nobody; None: it has no authorizer.
     :ivar settings: more of the settings that clients get, ``socket.timeout.ms`` for example.
     :ivar long_poll_s: real time after which a fetch without news is answered as if its own time were over.
     """
@@ -73,6 +83,7 @@ class DrivenCluster:
         self.lock = threading.RLock()
         self.news = threading.Condition(self.lock)
         self.groups = Groups()
+        self.rules: Rules | None = None
         self.transactions = Transactions(self.clock, self.groups, self.log, self.release)
         self.coordinators = {GROUP: 1, TRANSACTION: 1}
         self.settings: dict[str, str] = {}
@@ -120,6 +131,14 @@ class DrivenCluster:
             self.topics[name] = Topic(name, uuid.uuid4(), logs, leaders)
             self.news.notify_all()
             return self.topics[name]
+
+    def grow(self, name: str, total: int) -> None:
+        """Add partitions to a topic."""
+        with self.changing():
+            topic, brokers = self.topics[name], sorted(self.brokers)
+            for p in range(len(topic.logs), total):
+                topic.logs.append(PartitionLog(TopicPartition(name, p), topic.logs[0].config, self.clock, self.release))
+                topic.leaders[p] = brokers[p % len(brokers)]
 
     def delete(self, name: str) -> None:
         """Delete a topic."""
@@ -260,17 +279,20 @@ class DrivenCluster:
             self.news.wait_for(lambda: self.clock.now_ms >= due or not any(b.running for b in self.brokers.values()))
 
 
+_FIELDS: dict[str, tuple[str, Any]] = {
+    "max.message.bytes": ("max_message_bytes", int),
+    "segment.bytes": ("segment_bytes", int),
+    "cleanup.policy": ("cleanup_policy", str),
+    "retention.ms": ("retention_ms", int),
+    "message.timestamp.type": ("append_time", lambda text: text == "LogAppendTime"),
+    "message.timestamp.before.max.ms": ("timestamp_before_max_ms", int),
+    "message.timestamp.after.max.ms": ("timestamp_after_max_ms", int),
+}  # by Kafka's names, those of TopicConfig
+
+
 def topic_config(settings: Mapping[str, str]) -> TopicConfig:
     """Return the settings of a topic from Kafka's names.
 
     :raises KeyError: for one that the driven broker does not know.
     """
-    names: dict[str, tuple[str, Any]] = {
-        "max.message.bytes": ("max_message_bytes", int),
-        "segment.bytes": ("segment_bytes", int),
-        "cleanup.policy": ("cleanup_policy", str),
-        "message.timestamp.type": ("append_time", lambda text: text == "LogAppendTime"),
-        "message.timestamp.before.max.ms": ("timestamp_before_max_ms", int),
-        "message.timestamp.after.max.ms": ("timestamp_after_max_ms", int),
-    }
-    return TopicConfig(**{names[key][0]: names[key][1](value) for key, value in settings.items()})
+    return TopicConfig(**{_FIELDS[key][0]: _FIELDS[key][1](value) for key, value in settings.items()})

@@ -16,10 +16,14 @@ class Committed(NamedTuple):
 
 
 class Groups:
-    """All groups of a cluster. ``producers``: highest epoch with which a producer wrote or ended something here."""
+    """All groups of a cluster.
+
+    :ivar members: the client ids of a group's members, as a test sets them; none: they have left.
+    """
 
     def __init__(self) -> None:
         self.committed: dict[str, dict[TopicPartition, Committed]] = {}
+        self.members: dict[str, list[str]] = {}
         self._pending: dict[tuple[int, str], dict[TopicPartition, Committed]] = {}
 
     def commit_later(self, producer_id: int, group: str, tp: TopicPartition, offset: Committed) -> None:
@@ -35,3 +39,13 @@ class Groups:
     def is_pending(self, group: str, tp: TopicPartition) -> bool:
         """Say whether an open transaction would change the offset."""
         return any(g == group and tp in offsets for (_, g), offsets in self._pending.items())
+
+    def state(self, group: str) -> str:
+        """Return Kafka's name of a group's state."""
+        if self.members.get(group):
+            return "Stable"
+        return "Empty" if group in self.members or group in self.committed else "Dead"
+
+    def protocol(self, group: str) -> str:
+        """Return what kind of members a group has, or had."""
+        return "consumer" if group in self.members else ""

@@ -12,9 +12,13 @@ from airflow_mirror.wire.error_codes import ErrorCode
     _PRODUCE, _FETCH, _LIST_OFFSETS, _METADATA, _OFFSET_FETCH, _FIND_COORDINATOR, _API_VERSIONS, _DELETE_RECORDS,
     _INIT_PRODUCER_ID, _OFFSET_FOR_LEADER_EPOCH, _ADD_PARTITIONS, _ADD_OFFSETS, _END_TXN, _WRITE_MARKERS,
     _TXN_OFFSET_COMMIT, _DESCRIBE_LOG_DIRS, _DESCRIBE_PRODUCERS, _DESCRIBE_TRANSACTIONS,
-    _LIST_TRANSACTIONS, _DESCRIBE_ACLS, _DESCRIBE_CONFIGS,
-) = 0, 1, 2, 3, 9, 10, 18, 21, 22, 23, 24, 25, 26, 27, 28, 35, 61, 65, 66, 29, 32  # fmt: skip
+    _LIST_TRANSACTIONS, _DESCRIBE_ACLS, _DESCRIBE_CONFIGS, _LIST_GROUPS, _DESCRIBE_GROUPS, _OFFSET_COMMIT, _OFFSET_DELETE,
+    _CREATE_TOPICS, _CREATE_PARTITIONS, _DELETE_TOPICS, _ALTER_CONFIGS, _CREATE_ACLS, _DELETE_ACLS,
+) = (
+    0, 1, 2, 3, 9, 10, 18, 21, 22, 23, 24, 25, 26, 27, 28, 35, 61, 65, 66, 29, 32, 16, 15, 8, 47, 19, 37, 20, 44, 30, 31,
+)  # fmt: skip
 _NONE = (0, -1)
+_OF_4 = {_WRITE_MARKERS: (1, 1), _DESCRIBE_ACLS: (1, 3), _CREATE_ACLS: (1, 3), _DELETE_ACLS: (1, 3)}
 
 
 @dataclass(frozen=True)
@@ -66,13 +70,14 @@ class Release:
 RELEASES = {
     release.version: release
     for release in (
-        Release("4.4.0", serves={_WRITE_MARKERS: (1, 1), _DESCRIBE_ACLS: (1, 3)}),
-        Release("4.3.1", answers="4.4.0", serves={_WRITE_MARKERS: (1, 1), _DESCRIBE_ACLS: (1, 3)}),
+        Release("4.4.0", serves=_OF_4),
+        Release("4.3.1", answers="4.4.0", serves=_OF_4),
         Release(
             "2.8.2",
             serves={
                 _PRODUCE: (3, 8), _FETCH: (4, 12), _METADATA: (0, 11), _DESCRIBE_LOG_DIRS: (1, 2),
                 _DESCRIBE_TRANSACTIONS: _NONE, _LIST_TRANSACTIONS: _NONE, _DESCRIBE_ACLS: (0, 2),
+                _CREATE_ACLS: (0, 2), _DELETE_ACLS: (0, 2), _LIST_GROUPS: (0, 4), _OFFSET_COMMIT: (2, 8),
             },
             verifies=False, remembers_fenced=False, takes_append_time=False, stable_in_log=True,
         ),
@@ -84,7 +89,9 @@ RELEASES = {
                 _OFFSET_FOR_LEADER_EPOCH: _NONE, _ADD_PARTITIONS: (0, 0), _ADD_OFFSETS: (0, 0), _END_TXN: (0, 0),
                 _WRITE_MARKERS: (0, 0), _TXN_OFFSET_COMMIT: (0, 0), _DESCRIBE_LOG_DIRS: _NONE,
                 _DESCRIBE_PRODUCERS: _NONE, _DESCRIBE_TRANSACTIONS: _NONE, _LIST_TRANSACTIONS: _NONE,
-                _DESCRIBE_ACLS: (0, 0), _DESCRIBE_CONFIGS: _NONE,
+                _DESCRIBE_ACLS: (0, 0), _DESCRIBE_CONFIGS: _NONE, _CREATE_ACLS: (0, 0), _DELETE_ACLS: (0, 0),
+                _LIST_GROUPS: (0, 1), _DESCRIBE_GROUPS: (0, 1), _OFFSET_COMMIT: (2, 3), _OFFSET_DELETE: _NONE,
+                _CREATE_TOPICS: (2, 2), _CREATE_PARTITIONS: _NONE, _DELETE_TOPICS: (1, 1), _ALTER_CONFIGS: _NONE,
             },
             verifies=False, takes_append_time=False, newest_codec=codec.LZ4, renumbers=True,
             invalid_record=ErrorCode.CORRUPT_MESSAGE, names_transactions=False, always_stable=False, stable_in_log=True,

@@ -1,0 +1,46 @@
+"""DescribeGroups 0 to 5: a group's state and the client ids of its members. Left out: assignments, rights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.admin import DescribeGroupsResponse as Response
+
+from tests.driven.handlers.common import Refusal, check, coordinates
+from tests.driven.refused import Refused
+
+if TYPE_CHECKING:
+    from tests.driven.broker import Broker
+
+KEY, SERVED = 15, (0, 5)
+_Group = Response.DescribedGroup
+_NOT_ASKED: set[int] = set()
+
+
+def answer(broker: Broker, message: Any, refusal: Refusal) -> Any:
+    """Each group for itself; one that nobody knows is dead."""
+    return Response(throttle_time_ms=0, groups=[_group(broker, group, refusal) for group in message.groups])
+
+
+def _group(broker: Broker, group: str, refusal: Refusal) -> Any:
+    groups = broker.cluster.groups
+    try:
+        check(refusal)
+        coordinates(broker, 0)
+    except Refused as e:
+        return _described(group, e.code, "", "")
+    members = [
+        _Group.DescribedGroupMember(
+            member_id=f"{one}-1", group_instance_id=None, client_id=one, client_host="/127.0.0.1", member_metadata=b"",
+            member_assignment=b"",
+        )
+        for one in groups.members.get(group, ())
+    ]  # fmt: skip
+    return _described(group, 0, groups.state(group), groups.protocol(group), members)
+
+
+def _described(group: str, code: int, state: str, protocol: str, members: list[Any] | None = None) -> Any:
+    return _Group(
+        error_code=code, error_message=None, group_id=group, group_state=state, protocol_type=protocol, protocol_data="",
+        members=members or [], authorized_operations=_NOT_ASKED,
+    )  # fmt: skip
