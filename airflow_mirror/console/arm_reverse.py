@@ -50,7 +50,7 @@ def _run(arguments: argparse.Namespace) -> None:
         report_of, plan = cutover_of(arguments.mirror, Side(target))
         with ClusterAdmin(planned_source(arguments, plan.mirror)) as source:
             found = arm(
-                Platform.of(source, target),
+                Platform.of(source, target, arguments.clock),
                 report_of,
                 plan,
                 exclude_topics=arguments.exclude_topic,

@@ -54,7 +54,6 @@ def add(commands: Any) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     with target_of(arguments) as target, ClusterAdmin(config_of(arguments.source, "source")) as source:
-        found = failback(
-            arguments.mirror, Platform.of(source, target), export_to=arguments.export, recreate=arguments.recreate
-        )
+        on = Platform.of(source, target, arguments.clock)
+        found = failback(arguments.mirror, on, export_to=arguments.export, recreate=arguments.recreate)
     print(json.dumps(found.to_dict(), indent=1) if arguments.json else "\n".join(found.lines()))

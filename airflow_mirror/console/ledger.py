@@ -101,7 +101,8 @@ def _init(arguments: argparse.Namespace) -> None:
 
 def _release(arguments: argparse.Namespace) -> None:
     with target_of(arguments) as target:
-        released = release(Ledger(target), arguments.mirror, lambda: Side(target).end_writing(arguments.mirror))
+        side = Side(target, arguments.clock)
+        released = release(Ledger(target), arguments.mirror, lambda: side.end_writing(arguments.mirror))
         newer = owners(Ledger(target).values())[1]
     print(f"given up: {', '.join(released)}" if released else f"mirror {arguments.mirror!r} owns no topic to give up")
     for topic, e in newer.items():

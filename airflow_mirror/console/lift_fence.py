@@ -64,7 +64,7 @@ def _run(arguments: argparse.Namespace) -> int:
     with target_of(arguments) as target:
         fence = _decided(arguments, target)
         with ClusterAdmin(config_of(source_of(arguments, target, fence), "source")) as source:
-            on = Platform.of(source, target)
+            on = Platform.of(source, target, arguments.clock)
             lines = _lifted(arguments, on, fence)
             print("\n".join(lines) or f"no fence of mirror {name!r} is up")
             try:
@@ -123,11 +123,10 @@ def _lifted(arguments: argparse.Namespace, on: Platform, fence: FenceState | Non
 def lift(arguments: argparse.Namespace, target: ClusterAdmin, fence: FenceState) -> str:
     """Lift the kept fence of a finished cutover; return what was done."""
     with ClusterAdmin(config_of(source_of(arguments, target, fence), "source")) as source:
-        given = fence_of(arguments.fence, source)
+        on, given = Platform.of(source, target, arguments.clock), fence_of(arguments.fence, source)
         lines = lift_leftover_fence(
-            Platform.of(source, target), arguments.mirror, given, run=fence.run, attempt=fence.id, include_retained=True,
-            runs=runs_of(arguments),
-        )  # fmt: skip
+            on, arguments.mirror, given, run=fence.run, attempt=fence.id, include_retained=True, runs=runs_of(arguments)
+        )
     return "; ".join(f"lifted: {one}" for one in lines) or "somebody else has lifted it"
 
 

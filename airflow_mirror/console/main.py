@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from airflow_mirror import __version__
+from airflow_mirror.common.clock import SYSTEM, Clock
 from airflow_mirror.common.nearest import nearest
 from airflow_mirror.console.commands import COMMANDS, GROUPS
 from airflow_mirror.console.parser import CommandParser
@@ -77,8 +78,8 @@ def _refuse(words: Sequence[str]) -> NoReturn:
     sys.exit(2)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; see the module's text."""
+def main(argv: Sequence[str] | None = None, clock: Clock = SYSTEM) -> int:
+    """Run the command; see the module's text. :param clock: by which commands wait."""
     words = sys.argv[1:] if argv is None else list(argv)
     name = _called(words)
     if name == "follow":
@@ -89,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             return follow_older(words[1:])
     try:
-        arguments = parser(name).parse_args(words[1:])
+        arguments = parser(name).parse_args(words[1:], argparse.Namespace(clock=clock))
         status: int = arguments.run(arguments) or 0
         sys.stdout.flush()
         return status

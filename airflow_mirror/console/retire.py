@@ -26,10 +26,9 @@ from airflow_mirror.cutover.rollback.reverse import reverse_name
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.jobs.decommission import Step, not_over
 from airflow_mirror.jobs.retire import Retirement
-from airflow_mirror.jobs.runner.active import Watch
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger, Values
-from airflow_mirror.ledger.records import CONFIGS, CUT, REPORT, SIGN
+from airflow_mirror.ledger.records import CONFIGS, CUT, REPORT
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 
@@ -76,12 +75,12 @@ def _run(arguments: argparse.Namespace) -> None:
         retirement = Retirement(
             mirror=name, target=target, ledger=Ledger(target), maps=MapStore(name),
             keys=state_of(target, "", keys_only=True), seen=state_of(target, CONFIGS.below(name)),
-            end_writing=partial(Side(target).end_writing, name),
+            end_writing=partial(Side(target, arguments.clock).end_writing, name),
         )  # fmt: skip
         values = retirement.ledger.values()
         for read in (fence_state, direction):  # what can't be read must not be forgotten
             read(values, name)
-        retirement.require_over(Watch(state_of(target, SIGN.below(name))), may_be_held=arguments.end_writing)
+        retirement.require_over(Side(target, arguments.clock).watch(name), may_be_held=arguments.end_writing)
         _require_failed_over(name, target, values)
         fence = fence_state(values, name)
         way_back = armed(name, values)

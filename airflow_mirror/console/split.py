@@ -18,10 +18,9 @@ from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError
 from airflow_mirror.extras.split import Split, keys_of, part_of, require_apart, rest_of
 from airflow_mirror.jobs.decommission import require_at_rest
-from airflow_mirror.jobs.runner.active import Watch
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.ledger.records import PLAN, SIGN
+from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, ledger_store
@@ -69,10 +68,10 @@ def _run(arguments: argparse.Namespace) -> None:
             state=state_of(target, *keys_of(old), *keys_of(name)),
             plans=state_of(target, PLAN.below(name), keys_only=True),
             old_plans=state_of(target, PLAN.below(old), keys_only=True),
-            end_writing=partial(Side(target).end_writing, old),
+            end_writing=partial(Side(target, arguments.clock).end_writing, old),
         )  # fmt: skip
         split.require_possible()
-        watch = Watch(state_of(target, SIGN.below(old)))
+        watch = Side(target, arguments.clock).watch(old)
         require_at_rest(old, ledger, target.wire, watch, may_be_held=arguments.end_writing)
         found = walk(arguments, split.steps())
     _tell(arguments, found, part, groups)

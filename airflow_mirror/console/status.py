@@ -11,7 +11,6 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from time import sleep
 from typing import Any, TypeVar
 
 from rich import box
@@ -20,6 +19,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from airflow_mirror.common.clock import SYSTEM, Clock
 from airflow_mirror.compat import files
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
@@ -80,11 +80,11 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.config:
         return _of_files(arguments)
     with target_of(arguments) as target:
-        view = View(target)
+        view = View(target, arguments.clock)
         if arguments.watch:
             with Live(_shown(view.rows(), view.newer), auto_refresh=False) as live:
                 while True:
-                    sleep(_EVERY_S)
+                    arguments.clock.sleep(_EVERY_S)
                     live.update(_shown(view.rows(), view.newer), refresh=True)
         try:
             rows = view.settled()
@@ -114,7 +114,7 @@ def _of_files(arguments: argparse.Namespace) -> int:
         error: str | None = None
         try:
             with ClusterAdmin(ClientConfig(brought.connections[name], "target")) as target:
-                view = View(target)
+                view = View(target, arguments.clock)
                 found = {row["mirror"]: row for row in view.settled()}
                 newer |= view.newer
         except LedgerMissing:
@@ -171,12 +171,14 @@ def _look_at(source: ClusterAdmin, target: ClusterAdmin, rows: list[dict[str, An
 class View:
     """Looks at a target again and again. Belongs to one thread.
 
+    :param clock: by which it waits for signs of life.
     :ivar newer: what the last look could not read, by the keys of decisions and state.
     :ivar tails: what the last look knew of each mirror's tail.
     :ivar values: what was decided then.
     """
 
-    def __init__(self, target: ClusterAdmin) -> None:
+    def __init__(self, target: ClusterAdmin, clock: Clock = SYSTEM) -> None:
+        self._clock = clock
         self._ledger, self._state = Ledger(target), state_of(target, SIGN.below(), DRILL.below(), WISH.below())
         self._watches: dict[str, Watch] = {}
         self.newer: dict[str, LedgerNewer] = {}
@@ -187,7 +189,7 @@ class View:
         """Return the mirrors once it is known which of their tails live."""
         rows = self.rows()
         while any(row["tail"] == LISTENING for row in rows):
-            sleep(1.0)
+            self._clock.sleep(1.0)
             rows = self.rows()
         return rows
 
@@ -232,7 +234,7 @@ class View:
         return [sign.summary for job in living if (sign := self._watch(job.job).sign(job)) is not None]
 
     def _watch(self, of: str) -> Watch:
-        return self._watches.setdefault(of, Watch(self._state))
+        return self._watches.setdefault(of, Watch(self._state, self._clock.monotonic, self._clock.sleep))
 
     def _tail(
         self, name: str, tail: ActiveTail | None, wishes: Wishes, without: str, ended: str

@@ -49,6 +49,6 @@ def _run(arguments: argparse.Namespace) -> None:
         with ClusterAdmin(config_of(source_of(arguments, target, fence), "source")) as source:
             given = {} if arguments.principal is None else {"source": arguments.principal}
             own = own_principal(source, given)
-            lines = swap_fence(Platform.of(source, target), name, own, check_only=not arguments.yes)
+            lines = swap_fence(Platform.of(source, target, arguments.clock), name, own, check_only=not arguments.yes)
     for line in lines:
         print(f"{'' if arguments.yes else 'would be: '}{line}")

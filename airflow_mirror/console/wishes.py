@@ -50,5 +50,6 @@ def add(commands: Any) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     with target_of(arguments) as target:
-        done = pace(target, arguments.mirror, arguments.verb, getattr(arguments, "rate", "default"))
+        rate = getattr(arguments, "rate", "default")
+        done = pace(target, arguments.mirror, arguments.verb, rate, clock=arguments.clock)
     print(json.dumps(done.to_dict(), indent=1) if arguments.json else "\n".join(done.lines()))

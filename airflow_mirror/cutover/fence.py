@@ -20,11 +20,11 @@ from inspect import signature
 from itertools import chain
 from typing import Protocol, runtime_checkable
 
+from airflow_mirror.common.clock import Clock
 from airflow_mirror.common.dotted import function_at
 from airflow_mirror.common.policy import COLON
 from airflow_mirror.cutover.intent import ACL, Intent, line
 from airflow_mirror.cutover.mirror_only_fence import topic_rule
-from airflow_mirror.cutover.platform import Clock
 from airflow_mirror.errors import (
     FencedByAnother,
     FenceNotLifted,

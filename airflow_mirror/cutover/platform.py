@@ -8,14 +8,14 @@ before each shared operation who goes on (`make explore`).
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
+from airflow_mirror.common.clock import SYSTEM, Clock
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.cutover import heartbeat, report_store
@@ -24,7 +24,6 @@ from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.jobs.runner.active import Watch
 from airflow_mirror.jobs.runner.guarding import guarded
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.permit import since_boot_s
 from airflow_mirror.ledger.decisions import Decisions, Ledger
 from airflow_mirror.ledger.records import PLAN, REPORT, SIGN
 from airflow_mirror.ledger.state import State, state_of
@@ -39,32 +38,13 @@ PATIENCE_S = 20.0  # for one decision; an election takes nine seconds
 _LOOK_EVERY_S = 1.0  # whether a fence stands
 
 
-class Clock(Protocol):
-    """Time, and waiting for it."""
-
-    def time(self) -> float:
-        """Return seconds since the epoch, for people and for ages."""
-
-    def monotonic(self) -> float:
-        """Return seconds of a clock that never goes back."""
-
-    def sleep(self, seconds: float, /) -> None:
-        """Wait."""
-
-
-class SystemClock:
-    """The machine's. Its monotonic one goes on while the machine sleeps: that time others have had."""
-
-    time, monotonic, sleep = staticmethod(time.time), staticmethod(since_boot_s), staticmethod(time.sleep)
-
-
 class Side:
     """One of the two clusters, as one thread of a process reaches it.
 
     :param admin: its connections; the caller closes them.
     """
 
-    def __init__(self, admin: ClusterAdmin, clock: Clock = SystemClock()) -> None:  # noqa: B008  # it has no state
+    def __init__(self, admin: ClusterAdmin, clock: Clock = SYSTEM) -> None:
         self.admin, self.clock = admin, clock
 
     @property
@@ -153,9 +133,9 @@ class Platform:
         self.source, self.target = source, target
 
     @classmethod
-    def of(cls, source: ClusterAdmin, target: ClusterAdmin) -> Platform:
+    def of(cls, source: ClusterAdmin, target: ClusterAdmin, clock: Clock = SYSTEM) -> Platform:
         """Return the real one."""
-        return cls(Side(source), Side(target))
+        return cls(Side(source, clock), Side(target, clock))
 
     @property
     def clock(self) -> Clock:

@@ -6,9 +6,9 @@ something others rely on takes a permit, and calls it last: it raises if the eff
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
+from airflow_mirror.common.clock import since_boot_s
 from airflow_mirror.wire.connection import Check as Permit
 
 __all__ = ["Permit", "recently", "since_boot_s", "unfenced"]
@@ -18,14 +18,6 @@ _ASK_EVERY_S = 2.0
 
 def unfenced() -> None:
     """Permit an effect that nobody else could have a say in: it is this job's own, or a person has asked for it."""
-
-
-def since_boot_s() -> float:
-    """Return seconds from a clock that also advances while the machine is suspended, unlike CLOCK_MONOTONIC.
-
-    It does not count a hypervisor's pause (a snapshot, a live migration), behind which what is old looks fresh.
-    """
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def recently(permit: Permit, clock: Callable[[], float] = since_boot_s) -> Permit:

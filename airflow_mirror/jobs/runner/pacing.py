@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from time import monotonic, sleep
 from typing import Any
 
+from airflow_mirror.common.clock import SYSTEM, Clock
 from airflow_mirror.errors import InvalidField, TryAgain
 from airflow_mirror.jobs.runner.active import JobId, Watch, active_tail, heard_by, said
 from airflow_mirror.jobs.runner.state import RUNNING
@@ -56,10 +56,13 @@ class Paced:
         return {"mirror": self.mirror, **asdict(self.wishes), **found, "bulk_copies": bulk}
 
 
-def pace(target: ClusterAdmin, mirror: str, verb: str, rate: str = "default", by: str = "") -> Paced:
+def pace(
+    target: ClusterAdmin, mirror: str, verb: str, rate: str = "default", by: str = "", clock: Clock = SYSTEM
+) -> Paced:  # fmt: skip
     """Set or take back a wish, and wait for the jobs that run: of a pause, until they rest.
 
     :param verb: one of :data:`VERBS`. :param rate: see :func:`rate_wish`. :param by: who wishes; "": of this process.
+    :param clock: by which it waits.
     :raises InvalidField: ``rate`` is none. :raises InputError: the target knows no such mirror.
     :raises TryAgain: a job does not rest yet. The pause stands.
     """
@@ -78,7 +81,7 @@ def pace(target: ClusterAdmin, mirror: str, verb: str, rate: str = "default", by
         wish(state, mirror, "pause", Wish.now(by=by))
     tail = active_tail(values, mirror)
     jobs = [*(() if tail is None else (tail,)), *said(BULK, state.read(), mirror)]
-    found = {one.job: (one, _settled(state, one)) for one in jobs}
+    found = {one.job: (one, _settled(state, one, clock)) for one in jobs}
     return Paced(mirror=mirror, wishes=Wishes.of(state.read(), mirror), jobs=list(found.values()))
 
 
@@ -97,24 +100,24 @@ def rate_wish(text: str, by: str = "") -> Wish | None:
     return Wish.now(int(text), by)
 
 
-def _settled(state: State, job: JobId) -> str:
+def _settled(state: State, job: JobId, clock: Clock) -> str:
     """Return how a job is: RESTS, once it does, if that is what is wished of it and it runs."""
-    watch = Watch(state, look=WISH_LOOK)  # who may wish may write nothing else
-    found, asked = watch.settled(job), monotonic()
+    watch = Watch(state, clock.monotonic, clock.sleep, look=WISH_LOOK)  # who may wish may write nothing else
+    found, asked = watch.settled(job), clock.monotonic()
     wished = Wishes.of(state.read(), job.name)
     while wished.pause is not None and (found := watch.status(job)) == RUNNING:
         sign = watch.sign(job)
         if sign is not None and (sign.phase, sign.heard) == ("paused", asdict(wished)):
             return RESTS
-        if monotonic() - asked > _PATIENCE_S:
-            waited = monotonic() - asked
+        if clock.monotonic() - asked > _PATIENCE_S:
+            waited = clock.monotonic() - asked
             raise TryAgain(
                 f"mirror {job.name!r} is paused, but its {_what(job)} on host {job.host!r} still copies after "
                 f"{waited:.0f} s",
                 remedy="It may have to finish a large batch: run the command again, which waits once more. If it never "
                 "rests, it does not reach the target: stop it (StopMirrorOperator; a bulk copy ends with its task).",
             )
-        sleep(_EVERY_S)
+        clock.sleep(_EVERY_S)
     return found
 
 

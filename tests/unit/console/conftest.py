@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.builders import rule
 from tests.driven.cluster import DrivenCluster
 from tests.driven.ledger import LedgerCluster
+from tests.memory.rules import Rules
+
+
+class Time:
+    """Seconds that pass in no time; ``meanwhile`` happens in each pause."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.meanwhile: Callable[[float], object] = lambda _: None
+
+    def time(self) -> float:
+        return self.now
+
+    monotonic = time
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.meanwhile(seconds)
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
 
 
 @pytest.fixture
@@ -24,6 +49,15 @@ def dst(ledger_target: LedgerCluster, monkeypatch: pytest.MonkeyPatch) -> Ledger
     monkeypatch.chdir(Path(ledger_target.reference).parent)
     named(ledger_target, "dst")
     return ledger_target
+
+
+@pytest.fixture
+def src(dst: LedgerCluster) -> Iterator[DrivenCluster]:
+    """A file ``src`` beside ``dst`` names a source with an authorizer that has one rule: who writes to topic t."""
+    with DrivenCluster("source") as cluster:
+        cluster.rules = Rules(now=frozenset({rule("t", "WRITE", "ALLOW", "User:shop")}))
+        named(cluster, "src")
+        yield cluster
 
 
 def named(cluster: DrivenCluster, name: str) -> None:

@@ -3,40 +3,32 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
-from airflow_mirror.config import ClientConfig
-from airflow_mirror.console import status
 from airflow_mirror.console.main import main
 from airflow_mirror.cutover.decision import LIFTED, OPENED, UP, FenceState, note_copy
-from airflow_mirror.cutover.platform import Side
-from airflow_mirror.errors import LedgerMissing, TryAgain
 from airflow_mirror.extras.drill.store import Drill, Drills
 from airflow_mirror.jobs.runner import process
-from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, Watch
+from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat
 from airflow_mirror.jobs.runner.wishes import Wish, wish
-from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import State
+from airflow_mirror.plan.ledger_store import keep
+from airflow_mirror.wire.error_codes import ErrorCode
+from tests.builders import plan_of, rule, topic_plan
+from tests.driven.cluster import DrivenCluster
 from tests.driven.ledger import LedgerCluster
+from tests.driven.protocol import API_VERSIONS
+from tests.driven.script import Fault
+from tests.memory.rules import Rules
+from tests.unit.console.conftest import Time
 from tests.unit.ledger.kinds import MORE, every
-
-
-class Time:
-    """Seconds that pass in no time; ``meanwhile`` happens in each pause."""
-
-    def __init__(self) -> None:
-        self.now, self.meanwhile = 1000.0, Mock()
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        self.meanwhile(seconds)
+from tests.unit.plan.builders import a_mirror
 
 
 @pytest.fixture
@@ -50,14 +42,6 @@ def state(dst: LedgerCluster) -> State:
     return dst.state
 
 
-@pytest.fixture(autouse=True)
-def time(dst: LedgerCluster, monkeypatch: pytest.MonkeyPatch) -> Time:
-    one = Time()
-    monkeypatch.setattr(status, "Watch", lambda state: Watch(state, lambda: one.now))
-    monkeypatch.setattr(status, "sleep", one.sleep)
-    return one
-
-
 def tail(ledger: Ledger, name: str, host: str) -> ActiveTail:
     one = ActiveTail(mirror={"name": name}, plan="p", inputs="i", directory="", host=host, where=host)
     ledger.decide(lambda _: {f"active/{name}": one.value()})
@@ -69,20 +53,20 @@ def own(ledger: Ledger, mirror: str, *topics: str, opened: str | None = None) ->
     ledger.decide(lambda _: {f"topic/{topic}": value for topic in topics})
 
 
-def seen(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    assert main(["status", "--target", "dst", "--json"]) == 0
+def seen(capsys: pytest.CaptureFixture[str], time: Time) -> list[dict[str, Any]]:
+    assert main(["status", "--target", "dst", "--json"], time) == 0
     found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
     return found
 
 
 def test_mirrors_are_shown_with_what_their_tails_say(
-    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str]
+    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str], time: Time
 ) -> None:
     own(ledger, "done", "a", "b", opened="plan")
     own(ledger, "new", "c")
     Heartbeat(state, tail(ledger, "ended", "host-a")).give("FAILED", error="t-0: foreign data", summary={"lag": 4})
     tail(ledger, "lost", "host-b")
-    rows = {row["mirror"]: row for row in seen(capsys)}
+    rows = {row["mirror"]: row for row in seen(capsys, time)}
     assert list(rows) == ["done", "ended", "lost", "new"]
     assert (rows["done"]["topics"], rows["done"]["in_production"], rows["done"]["tail"]) == (2, 2, "none")
     assert (rows["new"]["topics"], rows["new"]["in_production"]) == (1, 0)
@@ -96,30 +80,30 @@ def test_mirrors_are_shown_with_what_their_tails_say(
 @pytest.mark.parametrize(("by", "word"), [("2f" * 32, "cutover"), ("failover 000001-x", "failover")])
 @pytest.mark.parametrize("sign", ["FAILED", None])
 def test_a_tail_that_was_ended_for_good_has_neither_failed_nor_is_it_lost(
-    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str], sign: str | None, by: str, word: str
+    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str], sign: str | None, by: str, word: str, time: Time
 ) -> None:
     own(ledger, "m", "a", "b", opened=by)
     signs = Heartbeat(state, tail(ledger, "m", "host-a"))
     if sign:
         signs.give(sign, error="PRODUCER_FENCED: find the other job")
-    (row,) = seen(capsys)
+    (row,) = seen(capsys, time)
     assert (row["tail"], row["said"], row["host"]) == (f"ended by {word}", None, "host-a")
     own(ledger, "m", "c")  # one topic is the mirror's still
-    (row,) = seen(capsys)
+    (row,) = seen(capsys, time)
     assert row["tail"] == ("failed" if sign else "lost") and row["said"].startswith("tail: ")
 
 
 def test_the_tail_that_a_drill_has_killed_is_not_lost(
-    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str]
+    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str], time: Time
 ) -> None:
     drills = Drills(state, "dr-drill")
     drills.save(Drill(run="monday", at_ms=1, missed=[]))
     tail(ledger, "dr-drill", "host-a")
     own(ledger, "dr-drill", "t")
-    (row,) = seen(capsys)
+    (row,) = seen(capsys, time)
     assert (row["tail"], row["said"]) == ("drill over", None)
     drills.save(Drill(run="tuesday", at_ms=2))
-    assert seen(capsys)[0]["tail"] == "lost", "the next one is at work, or was killed"
+    assert seen(capsys, time)[0]["tail"] == "lost", "the next one is at work, or was killed"
 
 
 def test_a_tail_runs_once_it_gave_a_sign_while_we_looked(
@@ -135,11 +119,11 @@ def test_a_tail_runs_once_it_gave_a_sign_while_we_looked(
         signs.give("RUNNING", phase="copying", summary=figures, notes=("retention was set again",))
 
     time.meanwhile = pause
-    (row,) = seen(capsys)
+    (row,) = seen(capsys, time)
     assert (row["tail"], row["phase"], row["lag"], row["records_per_s"]) == ("running", "copying", 12345, 678)
     assert row["said"].splitlines() == ["stopped: 1 partition stopped: t-1: broken", "notes: retention was set again"]
     assert len(later) == 1
-    assert main(["status", "--target", "dst"]) == 0
+    assert main(["status", "--target", "dst"], time) == 0
     assert "12,345" in capsys.readouterr().out
 
 
@@ -150,12 +134,12 @@ def test_a_tail_that_a_quota_holds_up_says_whose(
     signs.give("RUNNING", phase="copying")
     slowed = {"lag": 9, "records_per_s": 1, "throttled": {"target": 2500}}
     time.meanwhile = lambda _: signs.give("RUNNING", phase="copying", summary=slowed)
-    (row,) = seen(capsys)
+    (row,) = seen(capsys, time)
     assert row["said"] == "throttled by quota: the target by 2.5 s a request"
 
 
 def test_fence_that_is_up_is_named_whatever_host_raised_it(
-    dst: LedgerCluster, ledger: Ledger, capsys: pytest.CaptureFixture[str]
+    dst: LedgerCluster, ledger: Ledger, capsys: pytest.CaptureFixture[str], time: Time
 ) -> None:
     """Also of a mirror that has neither a topic nor a tail any more."""
     for mirror, phase in {"m": UP, "n": OPENED, "over": LIFTED}.items():
@@ -164,7 +148,7 @@ def test_fence_that_is_up_is_named_whatever_host_raised_it(
             name="ops.gate", phase=phase, process={"host": "w-3"},
         )  # fmt: skip
         note_copy(ledger, mirror, fence)
-    rows = seen(capsys)
+    rows = seen(capsys, time)
     shared = {"run": "monday", "attempt": 2, "host": "w-3", "kind": "callable", "name": "ops.gate"}
     at_s = dst.clock.now_ms // 1000
     shared["since"] = since = datetime.fromtimestamp(at_s, UTC).isoformat()
@@ -172,7 +156,7 @@ def test_fence_that_is_up_is_named_whatever_host_raised_it(
         "m": [{**shared, "phase": "up", "kept": False, "text": "is up, raised from host w-3"}],
         "n": [{**shared, "phase": "opened", "kept": True, "text": "stands behind an open target"}],
     }
-    assert main(["status", "--target", "dst"]) == 0
+    assert main(["status", "--target", "dst"], time) == 0
     said = " ".join(capsys.readouterr().out.split())
     fenced = "the source is fenced (ops.gate): the fence of cutover monday"
     assert f"m: {fenced} is up, raised from host w-3, since {since}" in said
@@ -187,7 +171,7 @@ def test_fence_that_is_up_is_named_whatever_host_raised_it(
     ],
 )  # fmt: skip
 def test_what_a_newer_version_wrote_hides_nothing_else(
-    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str], key: str, value: Any
+    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str], key: str, value: Any, time: Time
 ) -> None:
     """It is named, with its version, and the command says by its status that something is missing."""
     own(ledger, "m", "a", "b")
@@ -197,7 +181,7 @@ def test_what_a_newer_version_wrote_hides_nothing_else(
         state.write({"wish/m/pause": value})
     else:
         ledger.decide(lambda _: {key: value})
-    assert main(["status", "--target", "dst", "--json"]) == 1
+    assert main(["status", "--target", "dst", "--json"], time) == 1
     printed = capsys.readouterr()
     rows = {row["mirror"]: row for row in json.loads(printed.out)}
     assert (rows["m"]["topics"], rows["other"]["topics"], rows["other"]["tail"]) == (2, 1, "failed")
@@ -205,7 +189,7 @@ def test_what_a_newer_version_wrote_hides_nothing_else(
     key = "wish/m" if key == "wish" else key
     version = "unknown" if value == "text" else 9
     assert f"{key}: written by a newer version of airflow-mirror (version {version})" in printed.err
-    assert main(["status", "--target", "dst"]) == 1
+    assert main(["status", "--target", "dst"], time) == 1
     shown = " ".join(capsys.readouterr().out.split())
     assert f"{key}: written by a newer version" in shown and "foreign data" in shown
 
@@ -222,7 +206,7 @@ def test_watching_goes_on_until_interrupted(
             raise KeyboardInterrupt
 
     time.meanwhile = pause
-    assert main(["status", "--target", "dst", "--watch"]) == 130
+    assert main(["status", "--target", "dst", "--watch"], time) == 130
     assert "listening" in capsys.readouterr().out and len(looks) == 3
 
 
@@ -242,15 +226,17 @@ def test_groups_that_do_not_follow_are_said_with_their_cause(
     signs = Heartbeat(state, tail(ledger, "m", "host-a"))
     signs.give("RUNNING")
     time.meanwhile = lambda _: signs.give("RUNNING", follows={"groups": groups})
-    (row,) = seen(capsys)
+    (row,) = seen(capsys, time)
     assert row["said"] == said
 
 
-def test_what_is_wished_of_a_mirror_is_shown(ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_wished_of_a_mirror_is_shown(
+    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str], time: Time
+) -> None:
     own(ledger, "m", "t")
     wish(state, "m", "pause", Wish(by="ann@desk", at="2026-11-23T07:00:00+00:00"))
     wish(state, "m", "rate", Wish(by="bob@desk", at="2026-11-22T07:00:00+00:00", max_bytes_per_second=5000000))
-    (row,) = seen(capsys)
+    (row,) = seen(capsys, time)
     assert row["said"].splitlines() == [
         "paused: paused by ann@desk since 2026-11-23T07:00:00+00:00; nothing is copied until 'airflow-mirror resume'",
         "rate set to 5,000,000 bytes per second by bob@desk since 2026-11-22T07:00:00+00:00",
@@ -259,25 +245,21 @@ def test_what_is_wished_of_a_mirror_is_shown(ledger: Ledger, state: State, capsy
 
 
 def test_target_without_mirrors_is_said_to_have_none(
-    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str]
+    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str], time: Time
 ) -> None:
-    assert main(["status", "--target", "dst"]) == 0
+    assert main(["status", "--target", "dst"], time) == 0
     assert capsys.readouterr().out == "this target has no mirror\n"
 
 
 def test_cluster_that_is_new_has_no_mirror_and_one_with_data_needs_its_ledger(
-    dst: LedgerCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    dst: LedgerCluster, capsys: pytest.CaptureFixture[str], time: Time
 ) -> None:
-    def missing(_: Ledger) -> Any:
-        raise LedgerMissing
-
-    monkeypatch.setattr(Ledger, "values", missing)
     for topic in list(dst.topics):
         dst.delete(topic)
-    assert main(["status", "--target", "dst"]) == 0
+    assert main(["status", "--target", "dst"], time) == 0
     assert capsys.readouterr().out == "this target has no mirror\n"
     dst.create("orders")
-    assert main(["status", "--target", "dst"]) == 2
+    assert main(["status", "--target", "dst"], time) == 2
     assert "the target has no ledger" in capsys.readouterr().err
 
 
@@ -286,8 +268,8 @@ def test_cluster_that_is_new_has_no_mirror_and_one_with_data_needs_its_ledger(
 FLOWS = """
 clusters = A, B, C
 A.bootstrap.servers = a:1
-B.bootstrap.servers = b:1
-C.bootstrap.servers = c:1
+B.bootstrap.servers = {B}
+C.bootstrap.servers = {C}
 A->B.enabled = true
 C->B.enabled = true
 A->C.enabled = true
@@ -295,22 +277,22 @@ A->C.enabled = true
 
 
 @pytest.fixture
-def file(dst: LedgerCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Three flows; what is there of C does not answer."""
+def flows(dst: LedgerCluster) -> Iterator[str]:
+    """Three flows; what is there of C can't be asked for anything."""
+    with DrivenCluster("C") as old:
+        old.brokers[1].served = {API_VERSIONS: old.brokers[1].served[API_VERSIONS]}
+        yield FLOWS.format(B=dst.config.bootstrap, C=old.config.bootstrap)
 
-    def admin(config: ClientConfig) -> ClusterAdmin:
-        if config.bootstrap == "c:1":
-            raise TryAgain("no broker at c:1")
-        return ClusterAdmin(config if config.bootstrap != "b:1" else dst.config)
 
-    monkeypatch.setattr(status, "ClusterAdmin", admin)
+@pytest.fixture
+def file(flows: str, tmp_path: Path) -> Path:
     path = tmp_path / "mm2.properties"
-    path.write_text(FLOWS)
+    path.write_text(flows)
     return path
 
 
 def test_every_enabled_flow_is_listed_and_all_must_run(
-    ledger: Ledger, state: State, file: Path, capsys: pytest.CaptureFixture[str],
+    ledger: Ledger, state: State, file: Path, flows: str, capsys: pytest.CaptureFixture[str],
     time: Time,
 ) -> None:  # fmt: skip
     own(ledger, "A-to-B", "x")
@@ -319,25 +301,26 @@ def test_every_enabled_flow_is_listed_and_all_must_run(
     one.give("RUNNING")
     time.meanwhile = lambda _: one.give("RUNNING", phase="copying")
 
-    def flows(*arguments: str) -> tuple[int, dict[str, tuple[str, Any]]]:
-        code = main(["status", "--config", str(file), "--json", *arguments])
+    def shown(*arguments: str) -> tuple[int, dict[str, tuple[str, Any]]]:
+        code = main(["status", "--config", str(file), "--json", *arguments], time)
         rows = json.loads(capsys.readouterr().out)
         return code, {row["flow"]: (row["tail"], row["said"]) for row in rows}
 
-    assert flows() == (
-        1, {"A->B": ("running", None), "C->B": ("never started", None), "A->C": ("unknown", "no broker at c:1")}
-    )  # fmt: skip
-    file.write_text(FLOWS.replace("C->B.enabled = true", ""))
-    assert flows("--clusters", "B") == (0, {"A->B": ("running", None)})
-    file.write_text(FLOWS)
-    assert main(["status", "--config", str(file)]) == 1
+    status, found = shown()
+    unknown, why = found.pop("A->C")
+    assert (status, found) == (1, {"A->B": ("running", None), "C->B": ("never started", None)})
+    assert unknown == "unknown" and "this broker does not serve it at all" in why
+    file.write_text(flows.replace("C->B.enabled = true", ""))
+    assert shown("--clusters", "B") == (0, {"A->B": ("running", None)})
+    file.write_text(flows)
+    assert main(["status", "--config", str(file)], time) == 1
     assert "never started" in capsys.readouterr().out.replace("\n", " ")
-    assert main(["status", "--config", str(file), "--clusters", "A"]) == 2
+    assert main(["status", "--config", str(file), "--clusters", "A"], time) == 2
     assert "no enabled flow leads there. Known: B, C." in capsys.readouterr().err
 
 
 def test_a_flow_that_failed_before_the_ledger_knew_it_says_why(
-    ledger: Ledger, state: State, file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ledger: Ledger, state: State, file: Path, flows: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, time: Time
 ) -> None:
     """As one whose plan is blocked: it was "never started"."""
     job = tmp_path / "home" / "C-to-B" / "jobs" / "tail" / "1"
@@ -346,84 +329,67 @@ def test_a_flow_that_failed_before_the_ledger_knew_it_says_why(
     handle |= {"place": "client", "pid": 2**22, "started": 1, "host": "here", "where": process.here(), "spec": "s"}
     (job / "job.json").write_text(json.dumps(handle))
     (job / "status.json").write_text(json.dumps({"state": "FAILED", "error": "the plan is blocked"}))
-    file.write_text(FLOWS.replace("A->B.enabled = true", "").replace("A->C.enabled = true", ""))
-    assert main(["status", "--config", str(file), "--json", "--home", str(tmp_path / "home")]) == 1
+    file.write_text(flows.replace("A->B.enabled = true", "").replace("A->C.enabled = true", ""))
+    assert main(["status", "--config", str(file), "--json", "--home", str(tmp_path / "home")], time) == 1
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["tail"], row["host"], row["said"]) == ("failed", "here", "the plan is blocked")
 
 
 def test_a_target_on_which_nothing_ever_ran_has_no_ledger(
-    state: State, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    dst: LedgerCluster, file: Path, capsys: pytest.CaptureFixture[str], time: Time
 ) -> None:
-    def missing(_: Ledger) -> Any:
-        raise LedgerMissing
-
-    monkeypatch.setattr(Ledger, "values", missing)
-    assert main(["status", "--config", str(file), "--json", "--clusters", "B"]) == 1
+    for topic in list(dst.topics):
+        dst.delete(topic)
+    assert main(["status", "--config", str(file), "--json", "--clusters", "B"], time) == 1
     assert [row["tail"] for row in json.loads(capsys.readouterr().out)] == ["never started"] * 2
 
 
 def test_status_shows_what_it_can_beside_a_newer_version(
-    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str]
+    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str], time: Time
 ) -> None:
     for mirror, more in (("others", {"v": 99, "version": 99}), ("m", MORE)):
         decisions, said = every(mirror, **more)
         ledger.decide(lambda _, decisions=decisions: decisions)  # type: ignore[misc]
         state.write(said)
-    assert main(["status", "--target", "dst"]) == 1, "it could not show everything"
+    assert main(["status", "--target", "dst"], time) == 1, "it could not show everything"
     out = capsys.readouterr().out
     assert "active/others: written by a newer version" in out and "topic/theirs: written by a newer version" in out
-    assert main(["status", "--target", "dst", "--json"]) == 1
+    assert main(["status", "--target", "dst", "--json"], time) == 1
     rows = {row["mirror"]: row for row in json.loads(capsys.readouterr().out)}
     assert (rows["m"]["in_production"], rows["m"]["tail"], rows["others"]["tail"]) == (1, "running", "unreadable")
     assert [fence.get("kind") for fence in rows["m"]["fences"]] == ["acl"] and "fence/others: written by a newer" in out
 
 
-@pytest.mark.parametrize("source_id", ["src", "another"])
+@pytest.mark.parametrize("planned", ["there", "elsewhere"])
 def test_rules_that_no_record_explains_are_looked_for_at_the_source_that_is_given(
-    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-    source_id: str,
-) -> None:  # fmt: skip
+    dst: LedgerCluster, src: DrivenCluster, capsys: pytest.CaptureFixture[str], time: Time, planned: str
+) -> None:
     """At that of the mirror's plan, not at another one with topics of the same names."""
-
-    class Source:
-        def __init__(self, config: Any) -> None:
-            assert config == ("kafka_dc1", "source")
-
-        def __enter__(self) -> Source:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-        def cluster_id(self) -> str:
-            if lost:
-                raise TryAgain("no broker answers")
-            return source_id
-
-    def plan(*_: Any) -> Any:
-        return SimpleNamespace(source_cluster_id="src")
-
-    def left(_: Any, mirror: str, log: Any) -> list[str]:
-        log("quietly: %s", mirror)
-        return ["DENY WRITE on topic x"]
-
-    lost = False
-    own(ledger, "a", "x")
-    ledger.decide(lambda _: {"plan/a": {"v": 1, "hash": "h"}})
-    lifted = FenceState(run="r", attempt=1, id="i", plan="h", revision="h", owner="o", max_fence_s=60.0, phase=LIFTED)
-    note_copy(ledger, "over", lifted)
-    monkeypatch.setattr(status, "ClusterAdmin", Source)
-    monkeypatch.setattr(status, "config_of", lambda name, role: (name, role))
-    monkeypatch.setattr(Side, "plan", plan)
-    monkeypatch.setattr(status, "told_unexplained", left)
-    given = ["status", "--target", "dst", "--source", "kafka_dc1", "--json"]
-    assert main(given) == 0
+    source_id = src.cluster_id if planned == "there" else "another"
+    for mirror in ("a", "over"):
+        plan = plan_of(
+            a_mirror(name=mirror), topic_plan(mirror, {0: 0}, source_topic_id="id"), source_cluster_id=source_id
+        )
+        keep(plan, dst.state, dst.ledger)
+        fence = FenceState(
+            run="r", attempt=1, id="i", plan=plan.hash, revision=plan.hash, owner="o", max_fence_s=60.0, phase=LIFTED
+        )
+        note_copy(dst.ledger, mirror, fence)
+    own(dst.ledger, "a", "a")
+    dst.ledger.decide(lambda _: {"plan/over": None})
+    src.rules = Rules(now=frozenset(rule(name, "WRITE", "DENY") for name in ("a", "over")))
+    given = ["status", "--target", "dst", "--source", "src", "--json"]
+    assert main(given, time) == 0
     out, err = capsys.readouterr()
     said = json.loads(out)[0]["said"]
-    assert (said is not None and "lift-fence --unexplained" in said, "quietly: a" in err) == (source_id == "src",) * 2
-    assert ("mirror 'over', retired: " in err and "quietly: over" in err) == (source_id == "src")
-    lost = True
-    assert main(given) == 0
+    assert (said is not None and "lift-fence --unexplained" in said) == (planned == "there")
+    assert ("mirror 'over', retired: " in err) == (planned == "there")
+    src.script.on("DescribeAcls", Fault.refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), times=99)
+    assert main(given, time) == 0
     out, err = capsys.readouterr()
-    assert json.loads(out)[0]["said"] is None and "were not looked for: no broker answers" in err
+    assert json.loads(out)[0]["said"] is None
+    assert ("were not looked for: " in err) == (planned == "there")
+    src.brokers[1].served = {API_VERSIONS: src.brokers[1].served[API_VERSIONS]}
+    assert main(given, time) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)[0]["said"] is None and "were not looked for: broker " in err

@@ -10,32 +10,27 @@ import pytest
 
 from airflow_mirror.common.policy import DECISIONS, STATE, WISHES
 from airflow_mirror.console.main import main
-from airflow_mirror.jobs.runner import pacing
-from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, Watch
+from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
 from airflow_mirror.kafka.permit import unfenced
 from tests.driven.ledger import LedgerCluster
 from tests.driven.records import Row
+from tests.unit.console.conftest import Time
 
 Heard = Callable[[Wishes], tuple[str, Wishes]]
 
 
 class World:
-    """A target with mirror m, whose tail may live; seconds pass in no time, and ``meanwhile`` happens in them."""
+    """A target with mirror m, whose tail may live."""
 
-    def __init__(self, ledger_target: LedgerCluster) -> None:
+    def __init__(self, ledger_target: LedgerCluster, time: Time) -> None:
         self.target, self.ledger, self.state = ledger_target, ledger_target.ledger, ledger_target.state
-        self.now = 1000.0
-        self.meanwhile: Callable[[], None] = lambda: None
+        self.time = time
         owned = {"v": 1, "topic_id": "x", "mirror": "m", "source_id": "A"}
         self.ledger.decide(lambda _: {"topic/t": owned})
 
     def rows(self, topic: str) -> list[Row]:
         return self.target.topics[topic].logs[0].rows()
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        self.meanwhile()
 
     def tail(self, heard: Heard = lambda now: ("copying", now)) -> ActiveTail:
         """Let a tail live, whose signs say phase and wishes by what is wished now."""
@@ -58,7 +53,7 @@ class World:
             phase, known = heard(self.wished)
             signs.give("RUNNING", phase=phase, heard=asdict(known))
 
-        self.meanwhile = give
+        self.time.meanwhile = lambda _: give()
         give()
         return signs
 
@@ -68,16 +63,12 @@ class World:
 
 
 @pytest.fixture
-def world(ledger_target: LedgerCluster, monkeypatch: pytest.MonkeyPatch) -> World:
-    one = World(ledger_target)
-    monkeypatch.setattr(pacing, "Watch", lambda state, **how: Watch(state, lambda: one.now, one.sleep, **how))
-    monkeypatch.setattr(pacing, "sleep", one.sleep)
-    monkeypatch.setattr(pacing, "monotonic", lambda: one.now)
-    return one
+def world(ledger_target: LedgerCluster, time: Time) -> World:
+    return World(ledger_target, time)
 
 
-def command(world: World, verb: str, *rest: str) -> int:
-    return main([verb, "--target", world.target.reference, "--mirror", "m", *rest])
+def command(world: World, verb: str, *rest: str, mirror: str = "m") -> int:
+    return main([verb, "--target", world.target.reference, "--mirror", mirror, *rest], world.time)
 
 
 def rests(now: Wishes) -> tuple[str, Wishes]:
@@ -94,7 +85,7 @@ def test_a_pause_without_a_tail_waits_for_the_next(world: World, capsys: pytest.
 def test_who_may_only_wish_writes_nothing_else(world: World) -> None:
     """Also while a tail is silent, and somebody has to find out whether it could have given a sign."""
     world.tail()
-    world.meanwhile = lambda: None
+    world.time.meanwhile = lambda _: None
     before = {topic: len(world.rows(topic)) for topic in (DECISIONS, STATE, WISHES)}
     assert [command(world, "pause"), command(world, "resume"), command(world, "rate", "7")] == [0, 0, 0]
     written = {row.key for topic, known in before.items() for row in world.rows(topic)[known:]}
@@ -145,15 +136,15 @@ def test_a_bulk_copy_that_does_not_rest_is_named(world: World, capsys: pytest.Ca
 def test_a_bulk_copy_that_ends_meanwhile_copies_nothing(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     """It took its leave: nobody waits for the silence of one that was killed."""
     signs = world.bulk_copy(lambda now: ("copying", now))
-    began, world.meanwhile = world.now, signs.forget
-    assert command(world, "pause") == 0 and world.now - began < 5
+    began, world.time.meanwhile = world.time.now, lambda _: signs.forget()
+    assert command(world, "pause") == 0 and world.time.now - began < 5
     assert "nothing copies for it now" in capsys.readouterr().out
 
 
 def test_a_bulk_copy_that_was_killed_is_listened_for(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     world.bulk_copy(lambda now: ("copying", now))
-    began, world.meanwhile = world.now, lambda: None
-    assert command(world, "pause") == 0 and world.now - began >= 30
+    began, world.time.meanwhile = world.time.now, lambda _: None
+    assert command(world, "pause") == 0 and world.time.now - began >= 30
     assert "nothing copies for it now" in capsys.readouterr().out
 
 
@@ -180,7 +171,7 @@ def test_what_is_no_rate_changes_nothing(world: World, capsys: pytest.CaptureFix
 
 
 def test_a_mirror_that_nobody_knows_is_refused(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pause", "--target", world.target.reference, "--mirror", "n"]) == 2
+    assert command(world, "pause", mirror="n") == 2
     assert "knows no such mirror. Nothing was changed\n  do:  Give one of m." in capsys.readouterr().err
     assert not world.state.read()
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from airflow_mirror.common.clock import SystemClock
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.decision import OPENED, UP, FenceState, fence_state, stand_behind_open
@@ -20,7 +21,7 @@ from airflow_mirror.cutover.fence import AclFence, name_of
 from airflow_mirror.cutover.html import render
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.lifting import lift_leftover_fence
-from airflow_mirror.cutover.platform import Platform, SystemClock
+from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import Limits
