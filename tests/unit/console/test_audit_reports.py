@@ -2,45 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from airflow_mirror.console import audit_reports as command
 from airflow_mirror.console.main import main
 from airflow_mirror.cutover.signing import fingerprint
+from airflow_mirror.ledger.records import LINK
+from tests.driven.ledger import LedgerCluster
 from tests.unit.cutover.test_evidence import FOREIGN, PUBLIC, Runs
-from tests.unit.ledger.memory import MemoryLedger
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 
-class Ledger(MemoryLedger):
-    def peek(self) -> Any:
-        return self.values()
-
-
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
+def runs(dst: LedgerCluster) -> Runs:
     """Three runs whose files lie in the directory that the command is called in, and two keys."""
-    one = Runs().end("monday").end("tuesday").end("friday")
-    monkeypatch.chdir(tmp_path)
+    one = Runs(ledger=dst.ledger).end("monday").end("tuesday").end("friday")
     for name, text in one.files.items():
         Path(name).write_text(text)
     write("public.pem", PUBLIC)
     write("foreign.pem", FOREIGN.public_key())
-
-    @contextmanager
-    def target_of(_: Any) -> Iterator[None]:
-        yield None
-
-    monkeypatch.setattr(command, "target_of", target_of)
-    monkeypatch.setattr(command, "Ledger", lambda _: Ledger(one.ledger.records))
     return one
 
 
@@ -74,7 +59,7 @@ def test_first_broken_link_is_named_with_status_one(runs: Runs, capsys: pytest.C
     assert "error: friday.json: link 2\n  why: it is missing between monday.json" in capsys.readouterr().err
     assert verify("monday.json", "--key", "foreign.pem") == 1
     assert "error: monday.json: link 1\n  why: it is signed with key" in capsys.readouterr().err
-    del runs.ledger.records[1:]
+    runs.ledger.decide(lambda values: {LINK.key("m", number): None for number in sorted(LINK.under(values, "m"))[1:]})
     assert verify("monday.json", "tuesday.json", "--target", "dst") == 1
     assert "error: tuesday.json: link 2\n  why: the target's ledger has no such link" in capsys.readouterr().err
 

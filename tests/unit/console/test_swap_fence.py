@@ -2,73 +2,68 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from airflow_mirror.config import ClientConfig
-from airflow_mirror.console import swap_fence as command
 from airflow_mirror.console.main import main
 from airflow_mirror.cutover.decision import OPENED, FenceState, note_copy
 from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.ledger_store import keep as keep_plan
 from tests.builders import plan_of, rule, topic_plan
+from tests.driven.cluster import DrivenCluster
 from tests.driven.ledger import LedgerCluster
-from tests.unit.cutover.builders import Acls
+from tests.memory.rules import Rules
 
 PLAN = plan_of(
     Mirror(name="flow", source="kafka_dc1", target="kafka_dc2"), topic_plan("orders", {0: 0}, source_topic_id="id")
 )
 
 
-class Source(Acls):
-    """A source with one writer; the principal is that of a certificate, which nobody knows here."""
-
-    principal = None
-    config = ClientConfig({"bootstrap.servers": "source:9092"}, "source")
-
-    def __enter__(self) -> Source:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
-def source(away: None, dst: LedgerCluster, monkeypatch: pytest.MonkeyPatch) -> Source:
-    one = Source(rule("orders", "WRITE", "ALLOW", "User:shop"))
-    monkeypatch.setattr(command, "ClusterAdmin", lambda _: one)
-    fence = AclFence(one)  # type: ignore[arg-type]
-    intent = fence.intent(["orders"])
-    fence.raise_(intent, name_of("flow", "monday", "i"), unfenced)
+def rules(src: DrivenCluster, dst: LedgerCluster) -> Rules:
+    """Those of a source with one writer, and with a fence that a finished cutover has kept."""
+    src.rules = Rules(now=frozenset({rule("orders", "WRITE", "ALLOW", "User:shop")}))
+    with ClusterAdmin(src.config) as admin:
+        fence = AclFence(admin)
+        intent = fence.intent(["orders"])
+        fence.raise_(intent, name_of("flow", "monday", "i"), unfenced)
     keep_plan(PLAN, dst.state, dst.ledger)
     there = FenceState(
         run="monday", attempt=1, id="i", plan=PLAN.hash, revision=PLAN.revision, owner="o", max_fence_s=60.0,
         phase=OPENED, intent=intent.value(),
     )  # fmt: skip
     note_copy(dst.ledger, "flow", there)
-    return one
+    return src.rules
 
 
-def swap(*options: str, mirror: str = "flow") -> int:
-    return main(["swap-fence", "--mirror", mirror, "--source", "src", "--target", "dst", *options])
+def swap(*options: str, mirror: str = "flow", source: str = "src") -> int:
+    return main(["swap-fence", "--mirror", mirror, "--source", source, "--target", "dst", *options])
 
 
-def test_kept_fence_is_found_shown_and_swapped(source: Source, capsys: pytest.CaptureFixture[str]) -> None:
-    there = set(source.acls)
-    assert swap("--principal", "User:CN=mirror") == 0 and source.acls == there
+def test_kept_fence_is_found_shown_and_swapped(rules: Rules, capsys: pytest.CaptureFixture[str]) -> None:
+    there = rules.now
+    assert swap("--principal", "User:CN=mirror") == 0 and rules.now == there
     lines = capsys.readouterr().out.splitlines()
     assert all(line.startswith("would be: ") for line in lines) and len(lines) == 3
     assert swap("--principal", "User:CN=mirror", "--yes") == 0
     assert "ALLOW WRITE on topic orders for User:CN=mirror" in capsys.readouterr().out
-    assert rule("orders", "WRITE", "DENY") not in source.acls
-    assert rule("orders", "WRITE", "DENY", "User:shop") in source.acls
+    assert rule("orders", "WRITE", "DENY") not in rules.now
+    assert rule("orders", "WRITE", "DENY", "User:shop") in rules.now
 
 
-def test_principal_that_nobody_knows_is_asked_for(source: Source, capsys: pytest.CaptureFixture[str]) -> None:
-    assert swap() == 2 and "which principal" in capsys.readouterr().err
+def test_principal_that_nobody_knows_is_asked_for(rules: Rules, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (
+        Path("src").read_text()
+        + "security.protocol=SSL\nssl.certificate.location=mirror.pem\nssl.key.location=mirror.pem\n"
+    )
+    Path("by_certificate").write_text(text)
+    assert swap(source="by_certificate") == 2 and "which principal" in capsys.readouterr().err
 
 
-def test_mirror_without_a_kept_fence_is_said(source: Source, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mirror_without_a_kept_fence_is_said(rules: Rules, capsys: pytest.CaptureFixture[str]) -> None:
     assert swap("--principal", "User:m", mirror="flo") == 1
     assert "no cutover of mirror 'flo' has finished with" in capsys.readouterr().err

@@ -3,88 +3,112 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+import time
 
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition as TP
-from airflow_mirror.config import ClientConfig
-from airflow_mirror.console import translate as command
 from airflow_mirror.console.main import main
-from airflow_mirror.errors import GroupActive
-from airflow_mirror.plan.model import Plan
+from airflow_mirror.console.translate import _show
+from airflow_mirror.plan.owned import Owned
 from airflow_mirror.sync.group_translation import GroupMove
 from airflow_mirror.sync.groups import GroupReport
-from tests.builders import plan_of, topic_plan
-from tests.unit.plan.builders import a_mirror
+from tests.driven.cluster import DrivenCluster
+from tests.driven.content import Writer
+from tests.driven.groups import Committed
+from tests.driven.ledger import LedgerCluster
 
-MOVES = (
-    GroupMove(
-        group="[billing]", source=TP("orders", 0), target=TP("dc1.orders", 0), source_offset=1_200, target_offset=1_174,
-        before=None, action="commit", found="exact",
-    ),
-    GroupMove(
-        group="shipping", source=TP("orders", 0), target=TP("orders", 0), source_offset=7, target_offset=7, before=9,
-        action="kept", note="the group is 2 offsets further on the target", found="identical",
-    ),
+MOVED = GroupMove(
+    group="[billing]", source=TP("orders", 0), target=TP("dc1.orders", 0), source_offset=1_200, target_offset=1_174,
+    before=None, action="commit", found="exact",
 )  # fmt: skip
 
 
+class World:
+    """Two clusters with a copied topic, and groups that stand in it."""
+
+    def __init__(self, src: DrivenCluster, dst: LedgerCluster) -> None:
+        self.src, self.dst = src, dst
+        src.clock.now_ms = dst.clock.now_ms = int(time.time() * 1000)  # by which the records of a probe are judged
+        for cluster in (src, dst):
+            Writer(cluster.create("orders").logs[0]).plain(9)
+        one = Owned(topic_id="", mirror="flow", source_id=src.cluster_id)
+        dst.ledger.decide(lambda _: {"topic/orders": one.value()})
+
+    def stands(self, cluster: DrivenCluster, group: str, offset: int) -> None:
+        cluster.groups.committed[group] = {TP("orders", 0): Committed(offset, "", -1)}
+
+    def position(self, cluster: DrivenCluster, group: str) -> int | None:
+        found = cluster.groups.committed.get(group, {}).get(TP("orders", 0))
+        return None if found is None else found.offset
+
+    def run(self, *words: str) -> int:
+        given = ["--source", "src", "--target", "dst", "--name", "flow", "--include", "orders"]
+        return main(["translate", *given, *words])
+
+
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
-    """What the command asks for; ``report`` and ``plan`` are what it gets."""
-    plan = plan_of(a_mirror(), topic_plan("orders", {0: 0}, source_topic_id="id"))
-    seen = SimpleNamespace(report=GroupReport(moves=MOVES, committed=False), plan=plan, asked=None)
-
-    def translate_groups(made: Plan, source: ClientConfig, target: ClientConfig, **asked: Any) -> GroupReport:
-        assert made is seen.plan and (source.role, target.role) == ("source", "target")
-        seen.asked = asked
-        if isinstance(seen.report, Exception):
-            raise seen.report
-        return seen.report
-
-    monkeypatch.setattr(command, "plan_to_read", lambda mirror, source, target: seen.plan)
-    monkeypatch.setattr(command, "translate_groups", translate_groups)
+def world(src: DrivenCluster, dst: LedgerCluster, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setenv("COLUMNS", "200")
-    for role in ("source", "target"):
-        (tmp_path / role).write_text(f"bootstrap.servers={role}:9092\n")
-    seen.words = ["translate", "--source", f"{tmp_path}/source", "--target", f"{tmp_path}/target"]
-    return seen
+    return World(src, dst)
 
 
-def test_each_position_is_a_row_with_both_sides(seen: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(seen.words) == 0
-    assert seen.asked == {"commit": False, "allow_rewind": False, "back": False, "allow_production": False}
-    rows = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert "[billing] orders-0 -> dc1.orders-0 1,200 1,174 exact commit" in rows
-    assert "shipping orders-0 7 7 9 identical kept: the group is 2 offsets further on the target" in rows
-    assert "nothing was committed (--yes does it)" in rows
+def rows(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines()]
 
 
-def test_json_is_the_report(seen: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*seen.words, "--json", "--yes", "--back", "--allow-rewind", "--allow-production"]) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(seen.report.to_dict()))
-    assert seen.asked == {"commit": True, "allow_rewind": True, "back": True, "allow_production": True}
+def test_each_position_is_a_row_with_both_sides(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.stands(world.src, "[billing]", 5)
+    world.stands(world.src, "shipping", 7)
+    world.stands(world.dst, "shipping", 9)
+    assert world.run() == 0
+    found = rows(capsys.readouterr().out)
+    assert "[billing] orders-0 5 5 identical commit" in found
+    assert "shipping orders-0 7 7 9 identical kept: the group is 2 offsets further on the target" in found
+    assert "nothing was committed (--yes does it)" in found
+    assert (world.position(world.dst, "[billing]"), world.position(world.dst, "shipping")) == (None, 9)
+    _show(GroupReport(moves=(MOVED,), committed=False))
+    assert "[billing] orders-0 -> dc1.orders-0 1,200 1,174 exact commit" in rows(capsys.readouterr().out)
 
 
-def test_what_a_commit_would_refuse_is_said_with_status_1(
-    seen: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
-    seen.report = GroupReport(
-        moves=(), committed=False, without_positions=("idle",), problems=("offset 12: not there",), active=("live",)
-    )
-    assert main(seen.words) == 1
-    printed = capsys.readouterr()
-    assert printed.err.splitlines() == ["refused: offset 12: not there", "refused: group 'live' has members there"]
-    assert "no group has a position in these topics" in printed.out
-    assert "without a position in these topics: idle" in printed.out
-    seen.report = GroupActive("live", "target", "Stable")
-    assert main([*seen.words, "--yes"]) == 1
+def test_json_is_the_report(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.stands(world.src, "billing", 9)
+    world.stands(world.dst, "billing", 3)
+    topic_id = world.dst.admin.topics(["orders"])["orders"].topic_id
+    one = Owned(topic_id=topic_id, mirror="flow", source_id=world.src.cluster_id, opened_by="x", opened_at="noon")
+    world.dst.ledger.decide(lambda _: {"topic/orders": one.value()})
+    words = ["--json", "--yes", "--back", "--allow-rewind", "--allow-production"]
+    for left_out in words[1:]:
+        world.run(*(word for word in words if word != left_out))
+        assert (world.position(world.src, "billing")) == 9, left_out
+        world.stands(world.dst, "billing", 3)
+    capsys.readouterr()
+    assert world.run(*words) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["committed"] and [one["target_offset"] for one in found["moves"]] == [3]
+    assert world.position(world.src, "billing") == 3
 
 
-def test_a_target_without_the_topics_is_refused(seen: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
-    seen.plan = plan_of(a_mirror(), topic_plan("orders", {0: 0}, source_topic_id="id", target_exists=False))
-    assert main(seen.words) == 1
-    assert "the target has no topic 'orders'" in capsys.readouterr().err and seen.asked is None
+def test_what_a_commit_would_refuse_is_said_with_status_1(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.stands(world.src, "far", 9)
+    world.dst.topics["orders"].logs[0].truncate(7)
+    world.stands(world.src, "live", 5)
+    world.dst.groups.members["live"] = ["app"]
+    assert world.run() == 1
+    far, live = capsys.readouterr().err.splitlines()
+    assert far.startswith("refused: ") and live == "refused: group 'live' has members there"
+    world.src.groups.committed.pop("far")
+    assert world.run("--yes") == 1 and world.position(world.dst, "live") is None
+    world.src.groups.committed["live"] = {}
+    world.src.groups.committed["idle"] = {}
+    capsys.readouterr()
+    assert world.run() in (0, 1)
+    printed = capsys.readouterr().out
+    assert "no group has a position in these topics" in printed
+    assert "without a position in these topics: idle" in printed
+
+
+def test_a_target_without_the_topics_is_refused(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.dst.delete("orders")
+    assert world.run() == 1
+    assert "the target has no topic 'orders'" in capsys.readouterr().err

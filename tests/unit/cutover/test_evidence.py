@@ -16,6 +16,7 @@ from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.signing import Signer, fingerprint, load_public, load_signer
 from airflow_mirror.errors import InputError, NeedsHuman
 from airflow_mirror.ledger.chain import add, digest, links
+from airflow_mirror.ledger.decisions import Decisions
 from tests.unit.ledger.memory import MemoryLedger
 
 KEY, FOREIGN = (ed25519.Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (1, 2))
@@ -26,8 +27,8 @@ PEM = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
 class Runs:
     """Runs of a mirror that end, one after the other, and what their files hold."""
 
-    def __init__(self, key: ed25519.Ed25519PrivateKey | None = KEY) -> None:
-        self.ledger, self.files, self.key = MemoryLedger(), dict[str, str](), key
+    def __init__(self, key: ed25519.Ed25519PrivateKey | None = KEY, ledger: Decisions | None = None) -> None:
+        self.ledger, self.files, self.key = ledger or MemoryLedger(), dict[str, str](), key
 
     def end(self, run: str, mirror: str = "m", error: str = "") -> Runs:
         report = CutoverReport(mirror=mirror, plan_hash="p", started=1.5, error=error)
