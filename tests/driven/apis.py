@@ -34,6 +34,8 @@ from tests.driven.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sasl_authenticate,
+    sasl_handshake,
     txn_offset_commit,
     write_txn_markers,
 )
@@ -45,6 +47,7 @@ _ALL = (
     txn_offset_commit, describe_log_dirs, describe_producers, describe_transactions,
     list_transactions, describe_acls, describe_configs, list_groups, describe_groups, offset_commit, offset_delete,
     create_topics, create_partitions, delete_topics, incremental_alter_configs, create_acls, delete_acls,
+    sasl_handshake, sasl_authenticate,
 )  # fmt: skip
 # What they change, a fetch may wait for.
 WRITES = frozenset(

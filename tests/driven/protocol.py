@@ -6,7 +6,7 @@ import struct
 from functools import cache
 from typing import Any, NamedTuple
 
-from kafka.protocol import admin, consumer, metadata, producer
+from kafka.protocol import admin, consumer, metadata, producer, sasl
 from kafka.protocol.consumer import group
 
 _HEADER = struct.Struct(">hhih")
@@ -37,7 +37,7 @@ def parse(frame: bytes) -> Frame:
 @cache
 def request_class(key: int) -> Any:
     """Return the class of a request, None for a number that no class has."""
-    for module in (metadata, consumer, group, producer, admin):
+    for module in (metadata, consumer, group, producer, admin, sasl):
         for name in module.__all__:
             found = getattr(module, name)
             if name.endswith("Request") and key == found.API_KEY:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from airflow_mirror.common.policy import DECISIONS, LEDGER, MAPS, STATE
-from airflow_mirror.config import ClientConfig
-from airflow_mirror.console import rights as command
 from airflow_mirror.console.main import main
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.rights import SIDES, rights_of
+from tests.driven.cluster import DrivenCluster
+from tests.unit.console.conftest import named
 
 WHOSE = ["--principal", "User:mirror"]
 
@@ -134,47 +132,28 @@ def test_without_a_principal_nothing_is_guessed(capsys: pytest.CaptureFixture[st
     )
 
 
-class Asked:
-    """A cluster that answers."""
-
-    def __init__(self, config: ClientConfig) -> None:
-        self.config, self.wire = config, SimpleNamespace()
-
-    def __enter__(self) -> Asked:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def topic_names(self) -> list[str]:
-        return ["__consumer_offsets", "orders", "orders.dlq", "users"]
-
-
 def test_named_clusters_tell_names_releases_and_principals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings: dict[str, Any] = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.password": "s"}
-    for side in SIDES:
-        own = settings | {"bootstrap.servers": f"{side}-1:9092", "sasl.username": f"at-{side}"}
-        (tmp_path / side).write_text("".join(f"{key}={value}\n" for key, value in own.items()))
-    monkeypatch.setattr(command, "ClusterAdmin", Asked)
-    monkeypatch.setattr(command, "release_of", lambda _: (2, 1))
-    clusters = [word for side in SIDES for word in (f"--{side}", str(tmp_path / side))]
-    script = run(capsys, *clusters, "--include", "orders.*", "--role", "verify")
-    reads = [acl for acl in as_acls(script) if acl.operation == "READ" and acl.name not in LEDGER]
-    assert [(acl.principal, acl.name, acl.pattern_type) for acl in reads] == [
-        ("User:at-source", "orders", "LITERAL"), ("User:at-source", "orders.dlq", "LITERAL"),
-        ("User:at-target", "orders", "LITERAL"), ("User:at-target", "orders.dlq", "LITERAL"),
-    ]  # fmt: skip
-    assert "SOURCE=source-1:9092 " in script and "(Kafka 2.1)" in script
-    # The source tells the names for the target alone, too; what is said wins over what is asked.
-    script = run(capsys, *clusters, "--role", "verify", "--side", "target", *WHOSE, "--target-version", "4.0")
+    monkeypatch.chdir(tmp_path)
+    with DrivenCluster("source", version="2.8.2") as source, DrivenCluster("target") as target:
+        for cluster in (source, target):
+            login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.password": "s"}
+            cluster.settings = {**login, "sasl.username": f"at-{cluster.role}"}
+            named(cluster, cluster.role)
+        for topic in ("__consumer_offsets", "orders", "orders.dlq", "users"):
+            source.create(topic)
+        clusters = [word for side in SIDES for word in (f"--{side}", side)]
+        script = run(capsys, *clusters, "--include", "orders.*", "--role", "verify")
+        reads = [acl for acl in as_acls(script) if acl.operation == "READ" and acl.name not in LEDGER]
+        assert [(acl.principal, acl.name, acl.pattern_type) for acl in reads] == [
+            ("User:at-source", "orders", "LITERAL"), ("User:at-source", "orders.dlq", "LITERAL"),
+            ("User:at-target", "orders", "LITERAL"), ("User:at-target", "orders.dlq", "LITERAL"),
+        ]  # fmt: skip
+        assert f"SOURCE={source.config.bootstrap} " in script and "(Kafka 2.1)" in script
+        # The source tells the names for the target alone, too; what is said wins over what is asked.
+        script = run(capsys, *clusters, "--role", "verify", "--side", "target", *WHOSE, "--target-version", "4.0")
     assert [acl.name for acl in as_acls(script) if acl.operation == "READ"] == [
-        "orders",
-        "orders.dlq",
-        "users",
-        DECISIONS,
-        STATE,
-        MAPS,
-    ]
+        "orders", "orders.dlq", "users", DECISIONS, STATE, MAPS,
+    ]  # fmt: skip
     assert "What User:mirror needs on the target cluster (Kafka 4.0)" in script
