@@ -77,7 +77,7 @@ def _run(arguments: argparse.Namespace) -> int:
             before = found.waiting
             if arguments.watch is None or (found.opened_ms and not found.waiting):
                 return int(bool(found.waiting or found.unseen))
-            time.sleep(arguments.watch)
+            arguments.clock.sleep(arguments.watch)
 
 
 def _show(found: Inventory, broker: Told) -> None:

@@ -57,12 +57,18 @@ def _run(arguments: argparse.Namespace) -> int:
     found: list[Plan] = []
 
     def asked() -> VerifyRequest:
-        plan, *sides = _sides_of(arguments)
+        plan, request = asked_for(arguments)
         found.append(plan)
-        # No file: the ledger has it, and with it the windows that were resolved before.
-        return replace(request_of(VerifyRequest, arguments, plan.mirror, *sides), plan=f"{plan.hash}.json")
+        return request
 
     return carry_out(asked, lambda request, status: _work(request, status, found[0]), Told())
+
+
+def asked_for(arguments: argparse.Namespace) -> tuple[Plan, VerifyRequest]:
+    """Return the plan that is compared, and what the job is asked to do."""
+    plan, *sides = _sides_of(arguments)
+    # No file: the ledger has it, and with it the windows that were resolved before.
+    return plan, replace(request_of(VerifyRequest, arguments, plan.mirror, *sides), plan=f"{plan.hash}.json")
 
 
 def _sides_of(arguments: argparse.Namespace) -> tuple[Plan, str, str]:

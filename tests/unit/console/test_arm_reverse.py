@@ -11,7 +11,7 @@ import pytest
 from airflow_mirror.console import arm_reverse
 from airflow_mirror.console.main import main
 from airflow_mirror.cutover.platform import Platform
-from airflow_mirror.errors import NoWayBack
+from tests.driven.ledger import LedgerCluster
 
 
 @pytest.fixture
@@ -39,12 +39,7 @@ def test_source_is_that_of_the_plan_unless_given(asked: list[Any], capsys: pytes
     assert first == "armed" and json.loads(rest) == {"armed": True}
 
 
-def test_no_way_back_is_said_with_its_reasons(
-    asked: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def refused(*_: Any, **__: Any) -> Any:
-        raise NoWayBack("m", ["the fence was not kept", "brokers are too old"])
-
-    monkeypatch.setattr(arm_reverse, "arm", refused)
+def test_no_way_back_is_said_with_its_reasons(dst: LedgerCluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert run() == 1
-    assert "no way back after opening" in (said := capsys.readouterr().err) and "brokers are too old" in said
+    assert "no way back after opening" in (said := capsys.readouterr().err)
+    assert "why: no cutover of it has opened the target" in said

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +13,12 @@ from airflow_mirror.console import clients as command
 from airflow_mirror.console.main import main
 from airflow_mirror.extras.clients.commits import BEFORE
 from airflow_mirror.extras.clients.inventory import NOT_YET, READS, WRITES, Inventory, Reader, Writer
+from airflow_mirror.plan.ledger_store import keep
+from tests.builders import plan_of, topic_plan
+from tests.driven.cluster import DrivenCluster
+from tests.driven.ledger import LedgerCluster
+from tests.unit.console.conftest import Time
+from tests.unit.plan.builders import a_mirror
 
 READERS = (
     Reader(
@@ -42,18 +46,19 @@ DONE = replace(OPEN, readers=READERS[1:], writers=WRITERS[:1], unseen=())
 
 
 @pytest.fixture
-def run(away: None, monkeypatch: pytest.MonkeyPatch) -> Any:
+def run(src: DrivenCluster, dst: LedgerCluster, time: Time, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs the command, which finds these one after the other."""
-    monkeypatch.setattr(command, "last_plan", lambda _: SimpleNamespace(mirror=SimpleNamespace(name="m", source="src")))
-    monkeypatch.setattr(command, "require_planned", lambda *_: None)
-    monkeypatch.setattr(command, "reports_of", lambda *_: SimpleNamespace(read=dict))
+    topic = topic_plan("t", {0: 0}, source_topic_id="id")
+    clusters = {"source_cluster_id": src.cluster_id, "target_cluster_id": dst.cluster_id}
+    keep(plan_of(a_mirror(name="m", source="src"), topic, **clusters), dst.state, dst.ledger)
     monkeypatch.setenv("COLUMNS", "160")
+    left: list[Inventory] = []
+    monkeypatch.setattr(command, "look", lambda *_: left.pop(0))
 
     def run(found: list[Inventory], *words: str) -> int:
-        left: Iterator[Inventory] = iter(found)
-        monkeypatch.setattr(command, "look", lambda *_: next(left))
-        status = main(["clients", "--target", "dst", "--mirror", "m", *words])
-        assert next(left, None) is None, "each was asked for"
+        left[:] = found
+        status = main(["clients", "--target", "dst", "--mirror", "m", *words], time)
+        assert not left, "each was asked for"
         return status
 
     return run
@@ -92,9 +97,10 @@ def test_nothing_is_ticked_off_before_the_target_is_open(run: Any, capsys: pytes
     assert "on the target" not in text and "waited for" not in text and "billing" in text
 
 
-def test_watch_ends_when_nobody_is_waited_for(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_watch_ends_when_nobody_is_waited_for(run: Any, time: Time, capsys: pytest.CaptureFixture[str]) -> None:
     going = replace(OPEN, readers=READERS[:1], unseen=())
-    assert run([OPEN, going, going, DONE], "--watch", "0.01") == 0
+    began = time.now
+    assert run([OPEN, going, going, DONE], "--watch", "60") == 0 and time.now - began == 180
     assert capsys.readouterr().out.count("waited for:\n  nobody") == 1
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +16,11 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import State
 from tests.driven.cluster import DrivenCluster
 from tests.driven.ledger import LedgerCluster
-from tests.unit.console.conftest import named
 
 FIGURES = {
     "rpo_s": 1.5, "rto_s": 20.0, "lost": 1200, "reread": 3, "acknowledged": 9000, "skipped": 0, "first_read_s": 1.0,
     "first_write_s": 20.0,
 }  # fmt: skip
-
-
-@pytest.fixture
-def src(dst: LedgerCluster) -> Iterator[DrivenCluster]:
-    """A file ``src`` names the source of the drills."""
-    with DrivenCluster("source") as cluster:
-        named(cluster, "src")
-        yield cluster
 
 
 @pytest.fixture

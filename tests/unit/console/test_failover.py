@@ -10,7 +10,7 @@ import pytest
 
 from airflow_mirror.console import failover
 from airflow_mirror.console.main import main
-from airflow_mirror.errors import InputError
+from tests.driven.ledger import LedgerCluster
 
 
 @pytest.fixture
@@ -58,12 +58,9 @@ def test_a_source_is_asked_only_for_what_it_took(asked: list[Any], words: Any) -
     assert run(*words) == 2 and asked == []
 
 
-def test_a_refusal_is_told_and_changes_nothing(
-    asked: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise InputError("mirror 'm'", "its tail sees it: cut off from here is not gone")
-
-    monkeypatch.setattr(failover, "run", refuse)
+def test_a_refusal_is_told_and_changes_nothing(dst: LedgerCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    found = dict(dst.ledger.values())
     assert run("--yes") == 2
-    assert "cut off from here is not gone" in capsys.readouterr().err
+    assert "the target knows no mirror 'm'; it knows none. Nothing was changed" in (said := capsys.readouterr()).err
+    assert not said.out
+    assert dst.ledger.values() == found and not dst.asked("InitProducerId")

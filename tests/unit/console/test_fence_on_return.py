@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from airflow_mirror.console import fence_on_return
 from airflow_mirror.console.main import main
 from airflow_mirror.cutover.failover.returned import Returned
 from airflow_mirror.cutover.signing import Signer
-from airflow_mirror.errors import InputError
 from airflow_mirror.kafka.admin import ClusterAdmin
+from tests.driven.cluster import DrivenCluster
+from tests.driven.ledger import LedgerCluster
+from tests.driven.script import Fault
 
 FOUND = Returned(mirror="m", at="noon", offsets=3, took=["a-0: 3 offsets"], fence=["DENY WRITE"], fenced_s=1.2)
 
@@ -62,15 +65,8 @@ def test_source_that_returned_is_told_with_what_it_took(asked: list[Any], capsys
 
 
 def test_being_ended_and_being_wrong_are_told_apart(
-    asked: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    src: DrivenCluster, dst: LedgerCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def ends_with(error: BaseException) -> None:
-        def end(*_: Any, **__: Any) -> Any:
-            raise error
-
-        monkeypatch.setattr(fence_on_return, "watch", end)
-
-    ends_with(KeyboardInterrupt())
+    assert run() == 2 and "mirror 'm'" in capsys.readouterr().err
+    dst.script.on("Fetch", Fault(before=lambda _: signal.raise_signal(signal.SIGINT)))
     assert run() == 130
-    ends_with(InputError("mirror 'm' was not failed over"))
-    assert run() == 2 and "was not failed over" in capsys.readouterr().err

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from airflow_mirror.console import copies, verify
-from airflow_mirror.console.main import main
+from airflow_mirror.console import copies
+from airflow_mirror.console.main import main, parser
+from airflow_mirror.console.verify import asked_for
 from airflow_mirror.errors import ClusterUnreachable
-from airflow_mirror.jobs.plain import run
-from airflow_mirror.jobs.request import TailRequest, VerifyRequest
+from airflow_mirror.plan.ledger_store import keep
+from tests.driven.cluster import DrivenCluster
+from tests.driven.ledger import LedgerCluster
 from tests.unit.cutover.builders import a_plan
 
 PLAN = a_plan("orders")
@@ -25,12 +28,11 @@ def clusters(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("again_at_once")
-@pytest.mark.parametrize(("more", "tries", "status"), [([], 3, 0), (["--fail-fast"], 1, 1)])
+@pytest.mark.parametrize(("more", "tries"), [([], 3), (["--fail-fast"], 1)])
 def test_the_way_back_waits_for_clusters_that_are_away_as_any_tail_does(
-    monkeypatch: pytest.MonkeyPatch, more: list[str], tries: int, status: int
+    monkeypatch: pytest.MonkeyPatch, more: list[str], tries: int
 ) -> None:
     asked: list[str] = []
-    seen: list[TailRequest] = []
 
     def way_of(_: Any, mirror: str) -> tuple[Any, str]:
         asked.append(mirror)
@@ -38,28 +40,21 @@ def test_the_way_back_waits_for_clusters_that_are_away_as_any_tail_does(
             raise ClusterUnreachable("target", "nowhere:1", "refused")
         return SimpleNamespace(plan=PLAN), "env:S"
 
-    def work(request: TailRequest, _: object) -> Any:
-        seen.append(request)
-        return {}, None
-
     monkeypatch.setattr(copies, "way_of", way_of)
     monkeypatch.setattr(copies, "sync_plan", lambda *_, **__: None)
-    monkeypatch.setattr(run, "work", work)
-    assert main(["follow", *CLUSTERS, "--reverse-of", "flow", *more]) == status
+    arguments = parser("follow").parse_args([*CLUSTERS, "--reverse-of", "flow", *more])
+    with nullcontext() if tries == 3 else pytest.raises(ClusterUnreachable):
+        found = copies._waited_for(arguments)
+        assert (found.source, found.target, found.plan) == ("env:T", "env:S", f"{PLAN.hash}.json")
     assert len(asked) == tries
-    if status == 0:
-        assert (seen[0].source, seen[0].target, seen[0].plan) == ("env:T", "env:S", f"{PLAN.hash}.json")
+    if tries == 1:
+        assert main(["follow", *CLUSTERS, "--reverse-of", "flow", *more]) == 1
 
 
-def test_a_window_is_compared_as_it_was_resolved_by_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_window_is_compared_as_it_was_resolved_by_the_plan(src: DrivenCluster, dst: LedgerCluster) -> None:
     """Resolved again, its end would be another one: records that came late are in the first one alone."""
-    seen: list[VerifyRequest] = []
-
-    def work(request: VerifyRequest, *_: object) -> Any:
-        seen.append(request)
-        return {}, None
-
-    monkeypatch.setattr(verify, "last_plan", lambda _: PLAN)
-    monkeypatch.setattr(verify, "_work", work)
-    assert main(["verify", *CLUSTERS, "--mirror", "flow", "--end", "2026-01-01T00:00:00Z"]) == 0
-    assert (seen[0].plan, seen[0].end) == (f"{PLAN.hash}.json", "2026-01-01T00:00:00Z")
+    keep(PLAN, dst.state, dst.ledger)
+    words = ["--source", "./src", "--target", "./dst", "--mirror", "flow", "--end", "2026-01-01T00:00:00Z"]
+    plan, request = asked_for(parser("verify").parse_args(words))
+    assert plan == PLAN and (request.plan, request.end) == (f"{PLAN.hash}.json", "2026-01-01T00:00:00Z")
+    assert (request.source, request.target) == ("./src", "./dst")

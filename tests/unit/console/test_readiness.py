@@ -16,32 +16,39 @@ from airflow_mirror.extras.readiness.build import decide
 from airflow_mirror.extras.readiness.look import ReadinessFacts
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.plan.findings import Finding
+from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.owned import Owned
 from tests.builders import plan_of, topic_plan
+from tests.driven.cluster import DrivenCluster
+from tests.driven.content import Writer
+from tests.driven.ledger import LedgerCluster
 from tests.unit.plan.builders import a_mirror
 
 BLOCK = Finding("block", "a check", "topic 'orders'", "found")
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
-    """What the plans are; ``words`` are the command's."""
+def world(src: DrivenCluster, dst: LedgerCluster, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A topic that is planned; ``words`` are the command's, and ``night`` is what the night's plan is."""
+    for cluster in (src, dst):
+        Writer(cluster.create("orders").logs[0]).plain(3)
     plan = plan_of(a_mirror(), topic_plan("orders", {0: 0}, source_topic_id="id"))
-    made = SimpleNamespace(plan=plan, refusals=[], night=decide(plan, ReadinessFacts(at_ms=1)))
+    made = SimpleNamespace(night=decide(plan, ReadinessFacts(at_ms=1)), src=src, dst=dst)
 
-    def planned(mirror: Any, source: ClusterAdmin, target: ClusterAdmin, *, probe: bool) -> Any:
-        assert (mirror.name, source.role, target.role, probe) == ("flow", "source", "target", False)
-        return made.plan, made.refusals
-
-    monkeypatch.setattr(command, "planned", planned)
-
-    def night_plan(*_: Any, trial_s: float, tasks: int) -> Any:
+    def night_plan(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, *, trial_s: float, tasks: int) -> Any:
+        assert (plan.mirror.name, source.role, target.role) == ("flow", "source", "target")
+        assert not dst.asked("DeleteTopics"), "rights are not tried out"
         made.tried = trial_s, tasks
         return made.night
 
+    def own(topic_id: str = "", **fields: Any) -> None:
+        one = Owned(topic_id=topic_id, mirror="flow", source_id=src.cluster_id, **fields)
+        dst.ledger.decide(lambda _: {"topic/orders": one.value()})
+
     monkeypatch.setattr(command, "night_plan", night_plan)
-    for role in ("source", "target"):
-        (tmp_path / role).write_text(f"bootstrap.servers={role}:9092\n")
-    made.words = ["readiness", "--source", f"{tmp_path}/source", "--target", f"{tmp_path}/target", "--name", "flow"]
+    made.own = own
+    own()
+    made.words = ["readiness", "--source", "src", "--target", "dst", "--name", "flow", "--include", "orders"]
     return made
 
 
@@ -77,8 +84,8 @@ def test_blocks_of_either_plan_are_said_and_a_status(world: SimpleNamespace, cap
     world.night = replace(world.night, findings=[BLOCK, replace(BLOCK, level="warn")])
     assert main(world.words) == 1 and capsys.readouterr().err == "blocked: a check: topic 'orders': found\n"
     world.night = replace(world.night, findings=[])
-    object.__setattr__(world.plan, "findings", (replace(BLOCK, check="another"),))
-    assert main(world.words) == 1 and "blocked: another" in capsys.readouterr().err
-    object.__setattr__(world.plan, "findings", ())
-    world.refusals = ["in production"]
-    assert main(world.words) == 1 and "blocked: in production" in capsys.readouterr().err
+    world.own("another")
+    assert main(world.words) == 1 and "blocked: target_data: target topic 'orders'" in capsys.readouterr().err
+    topic_id = world.dst.admin.topics(["orders"])["orders"].topic_id
+    world.own(topic_id, opened_by="x", opened_at="noon")
+    assert main(world.words) == 1 and "blocked: mirror" in (said := capsys.readouterr().err) and "orders" in said

@@ -43,6 +43,7 @@ def test_retirement_that_slept_takes_nothing_of_a_mirror_that_was_made_anew(
     assert ledger_store.last_hash(target.ledger.values(), "m") == PLANNED.hash
     assert ledger_store.plan_in(target.state.read(), "m", PLANNED.hash) == PLANNED
     at = ["topics", "writing", "maps", "groups", "scratch", "decisions", "state"].index(effect)
+    assert bool(target.ended) == (at > 1), "nobody ends the writing of the new one"
     left = [bool(target.maps), target.positions["airflow-mirror:m:progress"] > 0, scratch in target.cluster.topics]
     assert left == [at <= n for n in (2, 3, 4)]
 
