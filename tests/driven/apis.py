@@ -12,6 +12,7 @@ from tests.driven.handlers import (
     create_partitions,
     create_topics,
     delete_acls,
+    delete_groups,
     delete_records,
     delete_topics,
     describe_acls,
@@ -47,7 +48,7 @@ _ALL = (
     txn_offset_commit, describe_log_dirs, describe_producers, describe_transactions,
     list_transactions, describe_acls, describe_configs, list_groups, describe_groups, offset_commit, offset_delete,
     create_topics, create_partitions, delete_topics, incremental_alter_configs, create_acls, delete_acls,
-    sasl_handshake, sasl_authenticate,
+    sasl_handshake, sasl_authenticate, delete_groups,
 )  # fmt: skip
 # What they change, a fetch may wait for.
 WRITES = frozenset(

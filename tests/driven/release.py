@@ -14,10 +14,10 @@ from airflow_mirror.wire.error_codes import ErrorCode
     _TXN_OFFSET_COMMIT, _DESCRIBE_LOG_DIRS, _DESCRIBE_PRODUCERS, _DESCRIBE_TRANSACTIONS,
     _LIST_TRANSACTIONS, _DESCRIBE_ACLS, _DESCRIBE_CONFIGS, _LIST_GROUPS, _DESCRIBE_GROUPS, _OFFSET_COMMIT, _OFFSET_DELETE,
     _CREATE_TOPICS, _CREATE_PARTITIONS, _DELETE_TOPICS, _ALTER_CONFIGS, _CREATE_ACLS, _DELETE_ACLS, _HANDSHAKE,
-    _AUTHENTICATE,
+    _AUTHENTICATE, _DELETE_GROUPS,
 ) = (
     0, 1, 2, 3, 9, 10, 18, 21, 22, 23, 24, 25, 26, 27, 28, 35, 61, 65, 66, 29, 32, 16, 15, 8, 47, 19, 37, 20, 44, 30, 31,
-    17, 36,
+    17, 36, 42,
 )  # fmt: skip
 _NONE = (0, -1)
 _OF_4 = {_WRITE_MARKERS: (1, 1), _DESCRIBE_ACLS: (1, 3), _CREATE_ACLS: (1, 3), _DELETE_ACLS: (1, 3)}
@@ -94,7 +94,7 @@ RELEASES = {
                 _DESCRIBE_ACLS: (0, 0), _DESCRIBE_CONFIGS: _NONE, _CREATE_ACLS: (0, 0), _DELETE_ACLS: (0, 0),
                 _LIST_GROUPS: (0, 1), _DESCRIBE_GROUPS: (0, 1), _OFFSET_COMMIT: (2, 3), _OFFSET_DELETE: _NONE,
                 _CREATE_TOPICS: (2, 2), _CREATE_PARTITIONS: _NONE, _DELETE_TOPICS: (1, 1), _ALTER_CONFIGS: _NONE,
-                _HANDSHAKE: _NONE, _AUTHENTICATE: _NONE,
+                _HANDSHAKE: _NONE, _AUTHENTICATE: _NONE, _DELETE_GROUPS: _NONE,
             },
             verifies=False, takes_append_time=False, newest_codec=codec.LZ4, renumbers=True,
             invalid_record=ErrorCode.CORRUPT_MESSAGE, names_transactions=False, always_stable=False, stable_in_log=True,

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.console.main import main
 from airflow_mirror.extras.drill import clean_up as module
 from airflow_mirror.extras.drill import turn
 from airflow_mirror.extras.drill.store import Drill, Drills
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import State
+from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.cluster import DrivenCluster
+from tests.driven.groups import Committed
 from tests.driven.ledger import LedgerCluster
+from tests.driven.script import Fault
 
 FIGURES = {
     "rpo_s": 1.5, "rto_s": 20.0, "lost": 1200, "reread": 3, "acknowledged": 9000, "skipped": 0, "first_read_s": 1.0,
@@ -69,30 +72,24 @@ def clean_up(run: str, *words: str) -> int:
 
 
 def test_what_a_drill_left_is_deleted_once_on_both_sides(
-    state: State,
-    src: DrivenCluster,
-    dst: LedgerCluster,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    state: State, src: DrivenCluster, dst: LedgerCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[Any] = []
-    answers = iter([["source: no broker answered"], []])
-
-    def delete(clusters: list[Any], topic: str, group: str, _: module.Own) -> module.Cleaned:
-        asked.append((clusters, topic, group))
-        return module.Cleaned(next(answers), [])
-
-    ledger = dst.ledger
+    ledger, one = dst.ledger, "mirror-drill.1"
     assert turn.begin(ledger, "dr-drill", "sunday", "another Airflow", 1000.0) == ""
-    monkeypatch.setattr(module, "clean_up", delete)
+    for cluster in (src, dst):
+        cluster.create(one)
+        cluster.groups.committed[one] = {TopicPartition(one, 0): Committed(1, "", -1)}
+    src.script.on("DeleteTopics", Fault.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     assert clean_up("sunday", "--source", "src") == 1 and drilling(ledger), "it is not ended before all is deleted"
+    assert one in src.topics and one not in dst.topics
     assert [clean_up("sunday", "--source", "src") for _ in range(2)] == [0, 0]
-    assert asked == [([src.config, dst.config], "mirror-drill.1", "mirror-drill.1")] * 2
+    assert not any(one in cluster.topics or one in cluster.groups.committed for cluster in (src, dst))
+    assert len(src.asked("DeleteTopics")) == 2 and len(dst.asked("DeleteTopics")) == 1
     assert not drilling(ledger), "the next drill may begin"
     said = capsys.readouterr()
-    assert "could not delete 'mirror-drill.1' on the source: no broker answered" in said.err
+    assert "could not delete 'mirror-drill.1' on the source: " in said.err
     assert said.out.splitlines() == ["deleted on both sides: mirror-drill.1", "sunday has left nothing"]
-    assert [one.topics for one in Drills(state, "dr-drill").all()] == [[], []]
+    assert [found.topics for found in Drills(state, "dr-drill").all()] == [[], []]
 
 
 @pytest.mark.usefixtures("state")
@@ -124,10 +121,10 @@ def test_what_another_source_has_is_not_looked_for_on_this_one(
 
 
 def test_topic_that_is_no_drills_is_not_deleted(
-    state: State, src: DrivenCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    state: State, src: DrivenCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whoever may write to the target's ledger can name any."""
     Drills(state, "dr-drill").save(Drill(run="forged", at_ms=9, topics=["payments"], source_id=src.cluster_id))
-    monkeypatch.setattr(module, "clean_up", lambda *_: pytest.fail("it was deleted"))
-    assert clean_up("forged", "--source", "src") == 1
+    src.create("payments")
+    assert clean_up("forged", "--source", "src") == 1 and "payments" in src.topics
     assert "'payments' on the clusters: no name of a drill, which begins with 'mirror-drill.'" in capsys.readouterr().err
