@@ -60,14 +60,14 @@ def _run(arguments: argparse.Namespace) -> None:
     with target_of(arguments) as target:
         if arguments.after:
             with ClusterAdmin(config_of(arguments.source, "source")) as source:
-                rows = after(source, Side(target), name)
+                rows = after(source, Side(target, arguments.clock), name)
             found: dict[str, Any] = to_dict(name, rows)
             lines = [str(one) for one in rows] or ["the source took nothing after the last copied offset"]
         elif arguments.yes:
             logging.basicConfig(level=logging.INFO, format="%(message)s")
-            report = run(Side(target), name, force=arguments.force)
+            report = run(Side(target, arguments.clock), name, force=arguments.force)
             found, lines = report.to_dict(), report.lines()
         else:
-            checked = check(Side(target), name)
+            checked = check(Side(target, arguments.clock), name)
             found, lines = checked.to_dict(), [*checked.lines(), "nothing was changed (--yes does it)"]
     print(json.dumps(found, indent=1) if arguments.json else "\n".join(lines))

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 Refusal = Callable[[TopicPartition | None], ErrorCode]
 
 
+# What everybody may do, by the numbers of operations, and what says that nobody has asked for it (KIP-430).
+ON_TOPICS, ON_GROUPS, ON_THE_CLUSTER = {3, 4, 5, 6, 7, 8, 10, 11}, {3, 6, 8, 10, 11}, {5, 7, 8, 9, 10, 11, 12}
+NOT_ASKED = {31}
+
+
 class Handler(Protocol):
     """A module that answers one kind of request; under the cluster's lock."""
 

@@ -1,4 +1,4 @@
-"""DescribeGroups 0 to 5: a group's state and the client ids of its members. Left out: assignments, rights."""
+"""DescribeGroups 0 to 5: a group's state and the client ids of its members. Left out: assignments."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import DescribeGroupsResponse as Response
 
-from tests.driven.handlers.common import Refusal, check, coordinates
+from tests.driven.handlers.common import NOT_ASKED, ON_GROUPS, Refusal, check, coordinates
 from tests.driven.refused import Refused
 
 if TYPE_CHECKING:
@@ -14,12 +14,15 @@ if TYPE_CHECKING:
 
 KEY, SERVED = 15, (0, 5)
 _Group = Response.DescribedGroup
-_NOT_ASKED: set[int] = set()
 
 
 def answer(broker: Broker, message: Any, refusal: Refusal) -> Any:
     """Each group for itself; one that nobody knows is dead."""
-    return Response(throttle_time_ms=0, groups=[_group(broker, group, refusal) for group in message.groups])
+    allowed = ON_GROUPS if getattr(message, "include_authorized_operations", False) else NOT_ASKED
+    found = [_group(broker, group, refusal) for group in message.groups]
+    for one in found:
+        one.authorized_operations = allowed
+    return Response(throttle_time_ms=0, groups=found)
 
 
 def _group(broker: Broker, group: str, refusal: Refusal) -> Any:
@@ -42,5 +45,5 @@ def _group(broker: Broker, group: str, refusal: Refusal) -> Any:
 def _described(group: str, code: int, state: str, protocol: str, members: list[Any] | None = None) -> Any:
     return _Group(
         error_code=code, error_message=None, group_id=group, group_state=state, protocol_type=protocol, protocol_data="",
-        members=members or [], authorized_operations=_NOT_ASKED,
+        members=members or [], authorized_operations=NOT_ASKED,
     )  # fmt: skip

@@ -9,7 +9,7 @@ from kafka.protocol.metadata import MetadataResponse as Response
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode
-from tests.driven.handlers.common import Refusal
+from tests.driven.handlers.common import NOT_ASKED, ON_THE_CLUSTER, ON_TOPICS, Refusal
 
 if TYPE_CHECKING:
     from tests.driven.broker import Broker
@@ -21,6 +21,8 @@ _Topic = Response.MetadataResponseTopic
 def answer(broker: Broker, message: Any, refusal: Refusal) -> Any:
     """A refusal without partitions is that of each topic."""
     cluster = broker.cluster
+    of_topics = getattr(message, "include_topic_authorized_operations", False)
+    of_cluster = getattr(message, "include_cluster_authorized_operations", False)
     names = sorted(cluster.topics) if message.topics is None else [topic.name for topic in message.topics]
     running = {i: b for i, b in cluster.brokers.items() if b.running}
     addresses = {i: b.address for i, b in running.items()}
@@ -30,11 +32,12 @@ def answer(broker: Broker, message: Any, refusal: Refusal) -> Any:
     ]
     return Response(
         throttle_time_ms=0, brokers=brokers, cluster_id=cluster.cluster_id, controller_id=min(running, default=-1),
-        topics=[_topic(broker, name, refusal) for name in names],
+        topics=[_topic(broker, name, refusal, ON_TOPICS if of_topics else NOT_ASKED) for name in names],
+        authorized_operations=ON_THE_CLUSTER if of_cluster else NOT_ASKED,
     )  # fmt: skip
 
 
-def _topic(broker: Broker, name: str, refusal: Refusal) -> Any:
+def _topic(broker: Broker, name: str, refusal: Refusal, allowed: set[int]) -> Any:
     topic = broker.cluster.topics.get(name)
     code = refusal(None) or (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else ErrorCode.NONE)
     if topic is None or code:
@@ -50,4 +53,7 @@ def _topic(broker: Broker, name: str, refusal: Refusal) -> Any:
                 replica_nodes=[max(leader, 1)], isr_nodes=[max(leader, 1)], offline_replicas=[],
             )
         )  # fmt: skip
-    return _Topic(error_code=ErrorCode.NONE, name=name, topic_id=topic.topic_id, is_internal=False, partitions=partitions)
+    return _Topic(
+        error_code=ErrorCode.NONE, name=name, topic_id=topic.topic_id, is_internal=False, partitions=partitions,
+        authorized_operations=allowed,
+    )  # fmt: skip
