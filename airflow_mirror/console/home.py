@@ -53,7 +53,7 @@ def hooks_of(module: str) -> ModuleType | None:
     try:
         found = importlib.import_module(f"airflow_mirror.hooks.{module}")
     except Exception as e:
-        if isinstance(e, ModuleNotFoundError) and e.name == "airflow":
+        if isinstance(e, ModuleNotFoundError) and str(e.name).partition(".")[0] == "airflow":
             return None
         raise InputError(
             "Airflow can't be loaded on this host",

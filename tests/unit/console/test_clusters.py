@@ -37,7 +37,8 @@ def test_files_variables_and_connections_name_a_cluster(tmp_path: Path, monkeypa
 def test_a_cluster_that_is_not_there_is_named(
     name: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "airflow_mirror.hooks.kafka", None)
+    monkeypatch.delitem(sys.modules, "airflow_mirror.hooks.kafka", raising=False)
+    monkeypatch.setitem(sys.modules, "airflow", None)
     with pytest.raises(InputError, match=said):
         config_of(name, "target")
     assert main(["ledger", "show", "--target", name]) == 2

@@ -244,7 +244,8 @@ def test_a_mirror_that_nobody_knows_is_named_with_those_that_are_known(
     target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fenced(target, "monday")
-    monkeypatch.setitem(sys.modules, "airflow_mirror.hooks.home", None)
+    monkeypatch.delitem(sys.modules, "airflow_mirror.hooks.home", raising=False)
+    monkeypatch.setitem(sys.modules, "airflow", None)
     assert main(["lift-fence", "--mirror", "flwo", "--target", "dst"]) == 2
     assert "the target does not know it. It knows: flow." in capsys.readouterr().err
 
