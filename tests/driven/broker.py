@@ -27,6 +27,7 @@ class Broker:
     :ivar served: API key -> (lowest, highest) version; change it to look like an older broker.
     :ivar deaf_to: API keys of requests of which it reads no more than the beginning, as long as they stand in here.
     :ivar sessions: its fetch sessions, which end when it stops.
+    :ivar settings: of its own that it tells; None: of one that it hides.
     :ivar advertises: the host and port that its cluster tells clients; None: where it listens.
     """
 
@@ -34,6 +35,7 @@ class Broker:
         self.cluster, self.node_id, self.served = cluster, node_id, dict(served)
         self.port = 0
         self.advertises: tuple[str, int] | None = None
+        self.settings: dict[str, str | None] = {}
         self.deaf_to: set[int] = set()
         self.sessions = Sessions()
         self.deaf = threading.Event()  # a request has come that it is deaf to

@@ -39,8 +39,8 @@ class LedgerCluster(DrivenCluster):
     :ivar reference: that file, as `config.load` takes it.
     """
 
-    def __init__(self, home: Path, role: str = "target") -> None:
-        super().__init__(role)
+    def __init__(self, home: Path, role: str = "target", brokers: int = 1) -> None:
+        super().__init__(role, brokers)
         self._open = ExitStack()
         file = home / f"{role}.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in self.config.properties.items()), encoding="utf-8")

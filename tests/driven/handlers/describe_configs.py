@@ -1,4 +1,4 @@
-"""DescribeConfigs 1 to 4: what a topic is set to. Left out: synonyms, most settings; no retention is applied."""
+"""DescribeConfigs 1 to 4: of a topic or a broker. Left out: synonyms, most settings; no retention is applied."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _TOPIC, _OVERRIDE, _DEFAULT = 2, 1, 5  # a type of resource, and the sources of 
 
 
 def answer(broker: Broker, message: Any, refusal: Refusal) -> Any:
-    """Of brokers, what their authorizer does with what has no rule; of topics that are not there, nothing."""
+    """Of brokers, what their authorizer does with what has no rule, and what a test has set; of absent topics, nothing."""
     results = []
     for one in message.resources:
         topic = broker.cluster.topics.get(one.resource_name) if one.resource_type == _TOPIC else None
         missing = ErrorCode.NONE if topic or one.resource_type != _TOPIC else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        given = {} if one.resource_type == _TOPIC else _of_brokers(broker)
+        given = {} if one.resource_type == _TOPIC else {**_of_brokers(broker), **broker.settings}
         own: dict[str, str] = {}
         if topic:
             given, own = _told(topic.logs[0].config), topic.settings
@@ -54,8 +54,8 @@ def _told(config: TopicConfig) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _entry(name: str, value: str, source: int) -> Any:
+def _entry(name: str, value: str | None, source: int) -> Any:
     return _Result.DescribeConfigsResourceResult(
-        name=name, value=value, read_only=False, is_default=source == _DEFAULT, config_source=source, is_sensitive=False,
-        synonyms=[], config_type=0, documentation=None,
+        name=name, value=value, read_only=False, is_default=source == _DEFAULT, config_source=source,
+        is_sensitive=value is None, synonyms=[], config_type=0, documentation=None,
     )  # fmt: skip
