@@ -1,7 +1,8 @@
-"""How tests wait for what others do."""
+"""How tests wait for what others do, and let time pass without waiting."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -18,3 +19,32 @@ def wait_until(
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
         time.sleep(poll_s)
     return answer
+
+
+class Elapsing(threading.Event):
+    """An event for which nobody waits: a clock goes on by so much instead. For code that runs in the test's thread.
+
+    :ivar now: monotonic, in seconds.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now, self._ends_at = 1000.0, float("inf")
+
+    def ends_in(self, seconds: float) -> None:
+        """Have it be set by then."""
+        self.clear()
+        self._ends_at = self.now + seconds
+
+    def clock(self) -> float:
+        """Return the time by now."""
+        return self.now
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Let so much time pass, unless it is set."""
+        assert timeout is not None, "nobody would set it"
+        if not self.is_set():
+            self.now += timeout
+        if self.now >= self._ends_at:
+            self.set()
+        return self.is_set()

@@ -31,7 +31,7 @@ from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.cutover.short_lease import ShortLease
 from airflow_mirror.errors import LeaseLost, MirrorCutOver, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver import following, held_lease, prepare, rounds
-from airflow_mirror.jobs.driver.held_lease import wait_until, writer_lease
+from airflow_mirror.jobs.driver.held_lease import wait_until_safe, writer_lease
 from airflow_mirror.jobs.driver.prepare import require_still_ours
 from airflow_mirror.jobs.driver.turns import Tail
 from airflow_mirror.jobs.request import TailRequest
@@ -281,7 +281,7 @@ def driver(w: World, name: str, **when: Any) -> Actor:
         spark, status = Spark(w, name), StatusFile(None)
         with writer_lease("target", MIRROR) as held:
             require_still_ours(_JOB)
-            wait_until(held.safe_at, status)
+            wait_until_safe(held, status)
             ear = Ear(_NOBODY, "target", held, status, Wishes(), lambda: False, spark.has_lost)
             ear.thread.start()
             try:

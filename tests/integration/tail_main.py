@@ -21,7 +21,7 @@ from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import InputError, MirrorError
 from airflow_mirror.jobs.driver.followers import followers
-from airflow_mirror.jobs.driver.held_lease import wait_until, writer_lease
+from airflow_mirror.jobs.driver.held_lease import wait_until_safe, writer_lease
 from airflow_mirror.jobs.driver.prepare import prepare_to_copy, resolve_ranges
 from airflow_mirror.jobs.driver.presence import presence
 from airflow_mirror.jobs.request import TailRequest
@@ -45,7 +45,7 @@ def main(mirror_file: str, plan_file: str) -> None:
         there.require_active()
         with WireCluster(load(job.source, "source")) as source:
             ranges = resolve_ranges(job, source, mirror.start, None)
-        wait_until(held.safe_at, status, stopping)
+        wait_until_safe(held, status, stopping)
         copying: Any = SimpleNamespace(job=job, gone={}, take_in=lambda _: None)
         work = CopyWork(source=job.source, target=job.target, options=job.options, lease=held.token)
         with followers(copying, held, status, DelayMeter(), by_hand=False):

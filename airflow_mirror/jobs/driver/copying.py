@@ -17,7 +17,7 @@ from airflow_mirror.errors import TryAgain
 from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.crew import Muster
 from airflow_mirror.jobs.driver.entry import Outcome
-from airflow_mirror.jobs.driver.held_lease import wait_until, writer_lease
+from airflow_mirror.jobs.driver.held_lease import wait_until_safe, writer_lease
 from airflow_mirror.jobs.driver.prepare import (
     prepare_to_copy,
     require_still_ours,
@@ -68,7 +68,7 @@ def copy(request: BulkRequest, status: StatusFile, publication: Publication, mus
         require_still_ours(job)
         status.update("starting")
         with muster(None) as crew:
-            wait_until(held.safe_at, status)
+            wait_until_safe(held, status)
             clusters, committed = (request.source, request.target), job.options.committed_only
             progress = Progress(*clusters, ranges, committed, status, None if request.no_progress else crew.hosts)
             publish(publication, request, "bulk_copy", job, progress, held)

@@ -24,7 +24,7 @@ from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.crew import Crew, Muster
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.followers import followers
-from airflow_mirror.jobs.driver.held_lease import HeldLease, wait_until, writer_lease
+from airflow_mirror.jobs.driver.held_lease import HeldLease, wait_until_safe, writer_lease
 from airflow_mirror.jobs.driver.lease_recovery import LeaseRecovery
 from airflow_mirror.jobs.driver.prepare import CopyJob, prepare_to_copy, require_still_ours
 from airflow_mirror.jobs.driver.presence import TailHeartbeat, presence
@@ -104,7 +104,7 @@ def _copy(
             tail.hear(there.wishes)
             there.plan = lambda: tail.job.plan
             tail.deal()
-            wait_until(held.safe_at, status, tail.stopping)
+            wait_until_safe(held, status, tail.stopping)
             try:
                 _follow(crew, tail, job, held, there, request, status, publication)
             except StoppedByQuota as e:  # partitions may not have ended cleanly
@@ -233,7 +233,7 @@ def _end(held: HeldLease, tail: Tail, status: StatusFile, *, is_last: bool = Fal
         held.all_reported()
     elif not (is_last or tail.is_over()):
         tail.unheard = tail.unheard or "not every task has reported"
-        wait_until(held.safe_at, status, tail.stopping)
+        wait_until_safe(held, status, tail.stopping)
     tail.stream = None
 
 

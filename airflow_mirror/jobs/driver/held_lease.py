@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 _LOOK_EVERY_S = 0.5  # whether the lease is to be short
 
 
-def wait_until(safe_at: float, status: StatusFile, stopping: threading.Event | None = None) -> None:
+def wait_until_safe(held: HeldLease, status: StatusFile, stopping: threading.Event | None = None) -> None:
     """Wait until tasks that nobody has heard of must have noticed that their lease is lost."""
-    pause_s = safe_at - time.monotonic()
+    pause_s = held.safe_at - held.clock()
     if pause_s > 0:
         status.update("waiting for earlier writers to stop")
         log.info("waiting %.1f s: earlier tasks of this mirror may still be writing", pause_s)
@@ -38,21 +38,25 @@ class HeldLease:
     """The writer lease as held by a job's driver, and what is known of who writes under it.
 
     :param wants_short: says whether it is to be short (:func:`.lease.shorten`); its keeper sees to that.
+    :param clock: monotonic, in seconds.
     :ivar token: the lease in the form that is sent to tasks.
-    :ivar safe_at: monotonic time from which nobody writes who began before; infinite while tasks may, under this token.
+    :ivar safe_at: by the clock, from when on nobody writes who began before; infinite while tasks may, under this token.
     """
 
-    def __init__(self, target: WireCluster, mirror: str, wants_short: Callable[[], bool] = lambda: False) -> None:
-        self._target, self._mirror = target, mirror
+    def __init__(
+        self, target: WireCluster, mirror: str, wants_short: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._target, self._mirror, self.clock = target, mirror, clock
         self.token = lease.take(target, mirror)
-        self.safe_at = time.monotonic() + self.token.wait_s
+        self.safe_at = clock() + self.token.wait_s
         self.wants_short = wants_short
         self._lock = threading.Lock()
 
     @property
     def is_safe(self) -> bool:
         """Whether nobody writes who began before."""
-        return time.monotonic() >= self.safe_at
+        return self.clock() >= self.safe_at
 
     @property
     def is_in_use(self) -> bool:
@@ -68,7 +72,7 @@ class HeldLease:
     def all_reported(self) -> None:
         """Note that every task that began under the lease has ended: nobody needs to wait for it."""
         with self._lock:
-            self.safe_at = time.monotonic()
+            self.safe_at = self.clock()
 
     def withdraw(self) -> None:
         """Withdraw the lease, so that every task stops. Those that can't be heard have in :data:`lease.HANDOVER_S`.
@@ -85,7 +89,7 @@ class HeldLease:
 
     def _lose(self, token: LeaseToken) -> None:
         with self._lock:
-            self.token, self.safe_at = token, min(self.safe_at, time.monotonic() + lease.HANDOVER_S)
+            self.token, self.safe_at = token, min(self.safe_at, self.clock() + lease.HANDOVER_S)
 
     def require_wanted(self) -> None:
         """Return unless the lease was taken to end all writing. :raises WritingEnded: it was."""
@@ -105,7 +109,7 @@ class HeldLease:
         self.require_wanted()
         token = lease.take(self._target, self._mirror)
         wait_s = lease.HANDOVER_S if token.is_first else token.wait_s
-        self.safe_at = max(self.safe_at, time.monotonic() + wait_s)
+        self.safe_at = max(self.safe_at, self.clock() + wait_s)
         pause(wait_s)
         self.token = token  # not before: what follows the data would write at once
 
@@ -129,11 +133,11 @@ def writer_lease(
     :param wants_short: see :class:`HeldLease`.
     """
     with WireCluster(load(reference, "target")) as target:
-        held = HeldLease(target, mirror, wants_short)
+        held = HeldLease(target, mirror, wants_short, time.monotonic)
         if held.token.is_first:
             with ClusterAdmin(load(reference, "target")) as admin:
                 if _renew_every_s(admin) < lease.RENEW_EVERY_S:  # it may have forgotten who held it a moment ago
-                    held.safe_at = time.monotonic() + lease.HANDOVER_S
+                    held.safe_at = held.clock() + lease.HANDOVER_S
         with _kept(held, reference):
             yield held
         held.release()
@@ -164,12 +168,12 @@ class _Keeper:
     def keep(self, ended: threading.Event) -> None:
         """Keep the lease until the job has ended."""
         while True:
-            wanted, now = self._held.token if self._held.wants_short() else None, time.monotonic()
+            wanted, now = self._held.token if self._held.wants_short() else None, self._held.clock()
             if wanted != self._short and now >= self._change_due:
                 self._change(wanted)
             elif now >= self._due:
                 self._renew()
-            if ended.wait(max(0.0, min(_LOOK_EVERY_S, self._due - time.monotonic()))):
+            if ended.wait(max(0.0, min(_LOOK_EVERY_S, self._due - self._held.clock()))):
                 return
 
     def _renew(self) -> None:
@@ -184,7 +188,7 @@ class _Keeper:
         except Exception as e:  # any error: without this thread the coordinator forgets the lease after a week
             pause_s = min(lease.RENEW_AGAIN_S, self._every_s or lease.CONFIRM_EVERY_S)
             log.warning("lease not renewed, next try in %.0f s: %s", pause_s, e)
-        self._due = time.monotonic() + pause_s
+        self._due = self._held.clock() + pause_s
 
     def _change(self, wanted: LeaseToken | None) -> None:
         short = wanted is not None
@@ -194,7 +198,7 @@ class _Keeper:
         except Fenced as e:  # of no use any more: whoever took it, or withdrew it, has another mark
             log.info("the lease is not made %s: %s", "short" if short else "longer", e)
         except Exception as e:  # any error: the cutover waits as long as for a lease that is not short
-            self._change_due = time.monotonic() + lease.CONFIRM_EVERY_S
+            self._change_due = self._held.clock() + lease.CONFIRM_EVERY_S
             log.warning("the lease is not made %s, tried again: %s", "short" if short else "longer", e)
             return
         else:

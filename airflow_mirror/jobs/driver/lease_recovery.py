@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -48,7 +47,7 @@ class LeaseRecovery:
         :raises WritingEnded: by a cutover, say.
         :raises NeedsHuman: nobody has decided anything, or others take it again and again.
         """
-        if time.monotonic() - self._back_at > _PEACE_S:
+        if self._held.clock() - self._back_at > _PEACE_S:
             self._tries = 0
         self._status.update("without the writer lease")
         while not self._stopping.is_set():
@@ -106,7 +105,7 @@ class LeaseRecovery:
         except TryAgain as e:
             log.warning("the writer lease is not back: %s", e)
             return False
-        self._back_at = time.monotonic()
+        self._back_at = self._held.clock()
         self._say(f"the writer lease is back: {why}")
         return True
 

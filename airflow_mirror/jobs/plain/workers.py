@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
@@ -22,6 +22,15 @@ from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, TryAgain
 _MODULE = "airflow_mirror.jobs.plain.worker"
 _END_WITHIN_S = 10.0
 
+Start = Callable[[], "subprocess.Popen[str]"]
+
+
+def _start() -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", _MODULE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )  # fmt: skip
+
 
 def cores() -> int:
     """Return how many cores this process may use."""
@@ -34,7 +43,8 @@ class Worker:
     Belongs to one thread at a time, but :meth:`end_task` and :meth:`kill`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, start: Start) -> None:
+        self._start = start
         self._process: subprocess.Popen[str] | None = None
         self._writing = threading.Lock()
 
@@ -85,10 +95,7 @@ class Worker:
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None or self._process.poll() is not None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", _MODULE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-            )  # fmt: skip
+            self._process = self._start()
         return self._process
 
     def _send(self, order: dict[str, Any] | None) -> None:
@@ -110,12 +117,12 @@ def _results(answer: dict[str, Any]) -> list[PartitionResult]:
 class Workers:
     """Several of them. Use :func:`workers`.
 
-    :ivar count: how many tasks run at the same time.
+    :param start: begins a process. :ivar count: how many tasks run at the same time.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, start: Start) -> None:
         self.count = count
-        self._all = [Worker() for _ in range(count)]
+        self._all = [Worker(start) for _ in range(count)]
         self._idle = SimpleQueue[Worker]()
         for one in self._all:
             self._idle.put(one)
@@ -172,9 +179,9 @@ class Workers:
 
 
 @contextmanager
-def workers(count: int) -> Iterator[Workers]:
+def workers(count: int, start: Start = _start) -> Iterator[Workers]:
     """Yield so many processes, and end them with the block."""
-    them = Workers(count)
+    them = Workers(count, start)
     try:
         yield them
     finally:

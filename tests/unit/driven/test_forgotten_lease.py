@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from airflow_mirror.common.policy import lease_id
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.task import CopyWork, copy_ranges
-from airflow_mirror.copy.writer import lease
-from airflow_mirror.jobs.driver import supervision
 from airflow_mirror.wire.cluster import WireCluster
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
 from tests.driven.copying import ends, ranges_of
 from tests.unit.jobs.losing import Stream, World
 
-if TYPE_CHECKING:
-    import pytest
-
 
 def test_a_quiet_tail_whose_lease_was_forgotten_goes_on_by_itself(
-    source: DrivenCluster, target: DrivenCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: DrivenCluster, target: DrivenCluster, tmp_path: Path
 ) -> None:
     """Nobody else has it: it is not fought for, and nobody is told to look for another job."""
-    monkeypatch.setattr(lease, "HANDOVER_S", 0.3)
-    monkeypatch.setattr(supervision, "LOOK_EVERY_S", 0.01)
     Writer(source.create("t").logs[0]).plain(10)
     target.create("t")
     files = []

@@ -1,9 +1,7 @@
-"""A tail whose tasks may be lost, and the streams in which they run; its coordinator is a peer of the test."""
+"""A tail whose tasks may be lost, and the streams in which they run: no time passes but by what its driver waits."""
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -20,8 +18,8 @@ from airflow_mirror.jobs.driver.turns import Tail
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.wire.cluster import WireCluster
+from tests.waiting import Elapsing
 
-HANDOVER_S = 0.4
 TOKEN = LeaseToken(transactional_id="id", producer_id=1, epoch=2, mark_ms=3, wait_s=0.0)
 
 
@@ -45,7 +43,7 @@ class Stream:
     must_restart = is_partly_over = False
 
     def __init__(self, world: World) -> None:
-        self._world, self.under, self.at = world, world.held.begin(), time.monotonic()
+        self._world, self.under, self.at = world, world.held.begin(), world.stopping.now
         self.is_running = True
         world.tail.reported.clear()
 
@@ -67,13 +65,14 @@ class Stream:
 
 
 class World:
-    """A tail whose streams copy under a lease of the driven coordinator.
+    """A tail whose streams copy under a lease of the target's coordinator.
 
     :ivar streams: in their order. :ivar on_start: called with each new one, ``on_stop`` when it is stopped.
     """
 
     def __init__(self, target: WireCluster) -> None:
-        self.held, self.stopping, self.streams = HeldLease(target, "m"), threading.Event(), list[Stream]()
+        self.stopping, self.streams = Elapsing(), list[Stream]()
+        self.held = HeldLease(target, "m", clock=self.stopping.clock)
         job: Any = SimpleNamespace(options=CopyOptions(mirror="m"), plan=None)
         self.tail = Tail(job, 1, self.stopping)
         self.tail.ranges = ranges(0, 1)

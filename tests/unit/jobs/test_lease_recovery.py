@@ -2,41 +2,49 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from airflow_mirror.common.policy import lease_id
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LedgerMissing, MirrorCutOver, NeedsHuman, TailReplaced, TryAgain, WritingEnded
-from airflow_mirror.jobs.driver import lease_recovery
 from airflow_mirror.jobs.driver.held_lease import HeldLease
 from airflow_mirror.jobs.driver.lease_recovery import PAUSES_S, LeaseRecovery
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.wire.cluster import WireCluster
-from tests.unit.coordinator import Coordinator
+from tests.driven.cluster import DrivenCluster
+from tests.waiting import Elapsing
+
+
+class Stopping(Elapsing):
+    """What a tail waits for. :ivar pauses: of the waits. :ivar meanwhile: happens in each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pauses = list[float]()
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.pauses.append(timeout)
+        super().wait(timeout)
+        self.meanwhile()
+        return self.is_set()
 
 
 class World:
-    """A tail that holds its lease, with pauses in which ``meanwhile`` happens and no time passes but by ``now``."""
+    """A tail that holds its lease; no time passes but in its pauses."""
 
-    def __init__(self, target: WireCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.target, self.held, self.status = target, HeldLease(target, "m"), StatusFile(None)
-        self.now, self.pauses = 1000.0, list[float]()
-        self.meanwhile: Callable[[], object] = lambda: None
+    def __init__(self, target: WireCluster) -> None:
+        self.target, self.stopping, self.status = target, Stopping(), StatusFile(None)
+        self.held = HeldLease(target, "m", clock=self.stopping.clock)
+        self.pauses = self.stopping.pauses
         self.decided: Callable[[Any], None] = lambda plan: None
-        self.stopping = threading.Event()
-        monkeypatch.setattr(self.stopping, "wait", self._wait)
-        monkeypatch.setattr(lease_recovery, "time", SimpleNamespace(monotonic=lambda: self.now))
         there: Any = SimpleNamespace(require_decided=lambda plan: self.decided(plan))
         self.back = LeaseRecovery(there, self.held, self.status, self.stopping)
-
-    def _wait(self, seconds: float) -> None:
-        self.pauses.append(seconds)
-        self.now += seconds
-        self.meanwhile()
 
     def go(self) -> None:
         self.back.go("the lease is lost.", "a plan")  # type: ignore[arg-type]
@@ -54,15 +62,21 @@ Forget = Callable[[], None]
 
 
 @pytest.fixture
-def world(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    with coordinator.cluster() as target:
-        yield World(target, monkeypatch)
+def target() -> Iterator[DrivenCluster]:
+    with DrivenCluster("target") as cluster:
+        yield cluster
 
 
 @pytest.fixture
-def forget(coordinator: Coordinator) -> Forget:
-    """The coordinator forgets all ids."""
-    return coordinator.ids.clear
+def world(target: DrivenCluster) -> Iterator[World]:
+    with WireCluster(target.config) as wire:
+        yield World(wire)
+
+
+@pytest.fixture
+def forget(target: DrivenCluster) -> Forget:
+    """The coordinator forgets the lease."""
+    return lambda: target.transactions.forget(lease_id("m"))
 
 
 def test_the_lease_is_taken_back_and_shown_when_safe(world: World) -> None:
@@ -70,7 +84,7 @@ def test_the_lease_is_taken_back_and_shown_when_safe(world: World) -> None:
     lost = world.held.token
     lease.take(world.target, "m")
     seen = []
-    world.meanwhile = lambda: seen.append(world.held.token is lost)
+    world.stopping.meanwhile = lambda: seen.append(world.held.token is lost)
     world.go()
     assert world.is_held and world.pauses == [PAUSES_S[0], lease.HANDOVER_S] and seen == [True, True]
     (said,) = world.status.brief()["follows"]["lease"]["said"]
@@ -137,7 +151,7 @@ def test_a_lease_that_ends_all_writing_stays_taken(world: World) -> None:
     """By a cutover, also one that takes it while the tail is on its way back."""
     lease.take(world.target, "m")
     taken = []
-    world.meanwhile = lambda: taken.append(lease.take(world.target, "m", to_end=True))
+    world.stopping.meanwhile = lambda: taken.append(lease.take(world.target, "m", to_end=True))
     with pytest.raises(NeedsHuman, match="all writing was ended"):
         world.go()
     lease.confirm(world.target, taken[0])
@@ -182,8 +196,8 @@ def test_two_jobs_do_not_fight_for_ever(world: World) -> None:
         lease.take(world.target, "m")
         world.go()
         assert pause_s in world.pauses[-2:]
-        world.now += 590
-    world.now += 20
+        world.stopping.now += 590
+    world.stopping.now += 20
     lease.take(world.target, "m")
     world.go()
     assert world.pauses[-2:] == [PAUSES_S[0], lease.HANDOVER_S]
@@ -211,7 +225,7 @@ def test_a_target_that_does_not_answer_is_asked_later(world: World) -> None:
 
 def test_a_tail_that_is_stopped_meanwhile_takes_nothing(world: World) -> None:
     other = lease.take(world.target, "m")
-    world.meanwhile = world.stopping.set
+    world.stopping.meanwhile = world.stopping.set
     world.go()
     lease.confirm(world.target, other)
     assert world.pauses == [PAUSES_S[0]]

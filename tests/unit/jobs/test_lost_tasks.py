@@ -3,48 +3,53 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from subprocess import PIPE
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from airflow_mirror.config import Handover
 from airflow_mirror.copy.options import CopyOptions
-from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult, add, unheard
 from airflow_mirror.copy.spark import attempt
 from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.copy.writer.lease import LeaseToken
-from airflow_mirror.errors import MissingRight, NeedsHuman, TryAgain
-from airflow_mirror.jobs.driver import following, held_lease, supervision
+from airflow_mirror.copy.writer.lease import HANDOVER_S, LeaseToken
+from airflow_mirror.errors import TryAgain
+from airflow_mirror.jobs.driver import held_lease
 from airflow_mirror.jobs.driver.held_lease import HeldLease, writer_lease
 from airflow_mirror.jobs.driver.rounds import LOSSES
 from airflow_mirror.jobs.driver.spark_crew import SparkStream, _has_lost
 from airflow_mirror.jobs.plain import workers as plain
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes
 from airflow_mirror.wire.cluster import WireCluster
-from tests.unit.coordinator import Coordinator
-from tests.unit.jobs.losing import HANDOVER_S, TOKEN, Stream, World, copied, nth, ranges
-from tests.unit.peer import HangUp
-from tests.waiting import wait_until
+from airflow_mirror.wire.error_codes import ErrorCode
+from tests.driven.content import Writer
+from tests.driven.copying import ends, ranges_of
+from tests.driven.ledger import LedgerCluster
+from tests.driven.script import Fault, Rule
+from tests.unit.jobs.losing import TOKEN, Stream, World, copied, nth, ranges
+from tests.waiting import Elapsing, wait_until
 
 
 @pytest.fixture
-def coordinator(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> Coordinator:
-    """One whose tasks are waited for as long as a test may take."""
-    monkeypatch.setattr(lease, "HANDOVER_S", HANDOVER_S)
-    monkeypatch.setattr(following, "_WITHDRAW_AGAIN_S", 0.01)
-    monkeypatch.setattr(following, "LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr(supervision, "LOOK_EVERY_S", 0.01)
-    return coordinator
+def cluster(tmp_path: Path) -> Iterator[LedgerCluster]:
+    with LedgerCluster(tmp_path) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def target(cluster: LedgerCluster) -> Iterator[WireCluster]:
+    with WireCluster(cluster.config) as wire:
+        yield wire
 
 
 def test_what_a_lost_task_copied_is_not_known_and_its_position_is_that_of_before() -> None:
@@ -58,32 +63,16 @@ def test_what_a_lost_task_copied_is_not_known_and_its_position_is_that_of_before
 # --- the lease --------------------------------------------------------------------------------------------------------
 
 
-class Admin:
+@contextmanager
+def remembering(home: Path, expires_ms: str | None) -> Iterator[LedgerCluster]:
     """A target whose brokers tell when they forget an id, in ms, "" where one hides it; None: nobody may read it."""
-
-    def __init__(self, expires_ms: str | None, wire: WireCluster) -> None:
-        self._expires_ms, self.wire = expires_ms, wire
-
-    def broker_configs(self) -> Any:
-        if self._expires_ms is None:
-            raise MissingRight("DESCRIBE_CONFIGS", "the cluster", "User:mirror")
-        each = [
-            {"transactional.id.expiration.ms": SimpleNamespace(value=ms or None)} for ms in self._expires_ms.split(",")
-        ]
-        return dict(enumerate(each, 3))
-
-
-@pytest.fixture
-def remembers(target: WireCluster, monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], None]:
-    """Say how long the target's coordinators remember an id."""
-
-    def say(expires_ms: str | None) -> None:
-        monkeypatch.setattr(held_lease, "ClusterAdmin", lambda _: nullcontext(Admin(expires_ms, target)))
-
-    monkeypatch.setattr(held_lease, "load", lambda *_: None)
-    monkeypatch.setattr(held_lease, "WireCluster", lambda _: nullcontext(target))
-    say("604800000")
-    return say
+    each = [""] if expires_ms is None else expires_ms.split(",")
+    with LedgerCluster(home, brokers=len(each)) as cluster:
+        for broker, ms in zip(cluster.brokers.values(), each, strict=True):
+            broker.settings["transactional.id.expiration.ms"] = ms or None
+        if expires_ms is None:
+            cluster.script.on("DescribeConfigs", Fault.refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), times=None)
+        yield cluster
 
 
 @pytest.mark.parametrize(
@@ -94,51 +83,49 @@ def remembers(target: WireCluster, monkeypatch: pytest.MonkeyPatch) -> Callable[
     ],
 )
 def test_a_lease_is_renewed_three_times_before_its_coordinator_forgets_it(
-    target: WireCluster, expires_ms: str | None, every_s: float
+    tmp_path: Path, expires_ms: str | None, every_s: float
 ) -> None:
-    assert held_lease._renew_every_s(Admin(expires_ms, target)) == every_s  # type: ignore[arg-type]
+    with remembering(tmp_path, expires_ms) as cluster:
+        assert held_lease._renew_every_s(cluster.admin) == every_s
 
 
 @pytest.mark.parametrize(
     ("expires_ms", "wait_s"), [("604800000", 0.0), ("6000", HANDOVER_S), ("604800000,6000", HANDOVER_S)]
 )
 def test_who_takes_an_unknown_lease_waits_where_one_is_forgotten_soon(
-    target: WireCluster, remembers: Callable[[str | None], None], expires_ms: str, wait_s: float
+    tmp_path: Path, expires_ms: str, wait_s: float
 ) -> None:
     """Its last holder was killed some seconds ago, and its tasks may have asked a moment before it was forgotten."""
-    remembers(expires_ms)
-    asked = time.monotonic()
-    with writer_lease("target", "m") as held:
-        assert wait_s <= held.safe_at - asked < wait_s + HANDOVER_S / 2
-        held.all_reported()
+    with remembering(tmp_path, expires_ms) as cluster:
+        asked = time.monotonic()
+        with writer_lease(cluster.reference, "m") as held:
+            assert asked + wait_s <= held.safe_at <= time.monotonic() + wait_s
+            held.all_reported()
 
 
 def test_a_lease_is_renewed_while_a_broker_that_is_away_has_not_told_how_often(
-    target: WireCluster, remembers: Callable[[str | None], None], monkeypatch: pytest.MonkeyPatch
+    cluster: LedgerCluster, target: WireCluster
 ) -> None:
-    def away(_: Admin) -> Any:
-        raise TryAgain("broker 3 does not answer")
-
-    renewed = threading.Event()
-    held = HeldLease(target, "m")
-    monkeypatch.setattr(Admin, "broker_configs", away)
-    monkeypatch.setattr(lease, "CONFIRM_EVERY_S", 0.01)
-    monkeypatch.setattr(lease, "renew", lambda *_: renewed.set())
-    with held_lease._kept(held, "target"):
-        assert renewed.wait(5)
+    ended = Elapsing()
+    ended.ends_in(lease.RENEW_AGAIN_S)
+    held = HeldLease(target, "m", clock=ended.clock)
+    cluster.script.on("DescribeConfigs", Fault.refused(ErrorCode.UNKNOWN_SERVER_ERROR), times=None)
+    taken = len(cluster.asked("InitProducerId"))
+    held_lease._Keeper(held, cluster.reference).keep(ended)
+    assert len(cluster.asked("InitProducerId")) > taken
+    lease.confirm(target, held.token)
 
 
 def test_a_lease_is_short_while_a_cutover_runs_also_one_that_was_withdrawn(
-    target: WireCluster, coordinator: Coordinator, remembers: Callable[[str | None], None]
+    cluster: LedgerCluster, target: WireCluster
 ) -> None:
     runs = threading.Event()
 
     def is_short(token: LeaseToken) -> bool:
-        with coordinator.cluster() as another:
-            seen = lease.seen_short(another, "m")
+        seen = lease.seen_short(target, "m")
         return seen is not None and token.is_short(seen)
 
-    with writer_lease("target", "m", runs.is_set) as held:
+    with writer_lease(cluster.reference, "m", runs.is_set) as held:
         assert not is_short(held.token)
         runs.set()
         wait_until(lambda: is_short(held.token), "it is short", 60)
@@ -152,24 +139,26 @@ def test_a_lease_is_short_while_a_cutover_runs_also_one_that_was_withdrawn(
 
 
 def test_a_lease_that_was_taken_is_not_tried_to_be_made_short_for_ever(
-    target: WireCluster, coordinator: Coordinator, remembers: Callable[[str | None], None],
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
+    cluster: LedgerCluster, target: WireCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
-    monkeypatch.setattr(held_lease, "_LOOK_EVERY_S", 0.01)
-    with coordinator.cluster() as another, writer_lease("target", "m", lambda: True) as held:
-        wait_until(lambda: lease.seen_short(another, "m") is not None, "it is short", 60)
-        held.token = replace(held.token, mark_ms=held.token.mark_ms + 1)  # another job's, by now
-        wait_until(lambda: "not made short" in caplog.text, "that is said", 60)
-        time.sleep(0.1)
+    ended = Elapsing()
+    held = HeldLease(target, "m", lambda: True, ended.clock)
+    keeper = held_lease._Keeper(held, cluster.reference)
+    ended.ends_in(60.0)
+    keeper.keep(ended)
+    assert lease.seen_short(target, "m") is not None
+    held.token = replace(held.token, mark_ms=held.token.mark_ms + 1)  # another job's, by now
+    ended.ends_in(60.0)
+    keeper.keep(ended)
     assert caplog.text.count("not made short") == 1
 
 
 @pytest.mark.parametrize("reported", [True, False])
 def test_a_lease_is_given_back_only_if_every_task_of_it_has_reported(
-    target: WireCluster, remembers: Callable[[str | None], None], reported: bool
+    cluster: LedgerCluster, target: WireCluster, reported: bool
 ) -> None:
-    with writer_lease("target", "m") as held:
+    with writer_lease(cluster.reference, "m") as held:
         held.begin()
         held.withdraw()
         if reported:
@@ -177,9 +166,7 @@ def test_a_lease_is_given_back_only_if_every_task_of_it_has_reported(
     assert lease.take(target, "m").wait_s == (0.0 if reported else HANDOVER_S)
 
 
-def test_a_job_that_was_stopped_while_it_waited_gives_no_lease_back(
-    target: WireCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_was_stopped_while_it_waited_gives_no_lease_back(target: WireCluster) -> None:
     """The next one would begin beside the tasks for which this one waited."""
     lease.take(target, "m")
     held = HeldLease(target, "m")
@@ -220,41 +207,38 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
 
 
 def test_only_the_first_attempt_of_a_spark_task_copies(
-    spark: Callable[[int | None], None], monkeypatch: pytest.MonkeyPatch
+    spark: Callable[[int | None], None], cluster: LedgerCluster, target: WireCluster, tmp_path: Path
 ) -> None:
     """Executors that were preempted or decommissioned do not count as failures, so no setting forbids a second one."""
-    asked: list[float | None] = []
+    with LedgerCluster(tmp_path, "source") as source:
+        source.create("t", 2), cluster.create("t", 2)
+        work = CopyWork(
+            source=source.reference, target=cluster.reference, options=CopyOptions(mirror="m"),
+            lease=lease.take(target, "m"),
+        )  # fmt: skip
+        for number, duration_s, writes in (
+            *((None, None, True), (0, None, True), (0, 0.0, False)),
+            *((1, None, False), (7, None, False)),
+        ):
+            spark(number)
+            for log in source.topics["t"].logs:
+                Writer(log).plain(3)
+            before = ends(cluster)
+            told = attempt.carry_out(work, ranges_of(source, "t"), duration_s)
+            results = [PartitionResult(**json.loads(text)) for text in told]
+            assert [(r.partition, r.done) for r in results] == [(0, writes), (1, writes)]
+            assert [end > was for end, was in zip(ends(cluster), before, strict=True)] == [writes] * 2
+            assert [r.unheard for r in results] == [bool(number)] * 2
+            assert not number or all("Spark runs its task again" in str(r.error) and not r.final for r in results)
 
-    def copy_ranges(_: object, dealt: list[CopyRange], duration_s: float | None) -> list[PartitionResult]:
-        asked.append(duration_s)
-        return copied(*(one.partition for one in dealt))
 
-    monkeypatch.setattr(attempt, "copy_ranges", copy_ranges)
-    work = CopyWork(source="a", target="b", options=CopyOptions(mirror="m"), lease=TOKEN)
-    for number, writes in ((None, True), (0, True), (1, False), (7, False)):
-        spark(number)
-        results = [PartitionResult(**json.loads(text)) for text in attempt.carry_out(work, ranges(1, 2), 3.0)]
-        assert [r.partition for r in results] == [1, 2]
-        assert [r.unheard for r in results] == [not writes] * 2
-        assert asked == [3.0] * writes
-        assert writes or all("Spark runs its task again" in str(r.error) and not r.final for r in results)
-        asked.clear()
-
-
-def test_what_a_spark_task_can_not_do_is_its_result(
-    spark: Callable[[int | None], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_spark_task_can_not_do_is_its_result(spark: Callable[[int | None], None], cluster: LedgerCluster) -> None:
     """Raised, Spark would run it again, which hides the cause: a second attempt says nothing but that it is one."""
-
-    def copy_ranges(*_: object) -> None:
-        raise NeedsHuman("no such file on this host")
-
-    monkeypatch.setattr(attempt, "copy_ranges", copy_ranges)
     spark(0)
-    work = CopyWork(source="a", target="b", options=CopyOptions(mirror="m"), lease=TOKEN)
+    work = CopyWork(source="/not/on/this/host", target=cluster.reference, options=CopyOptions(mirror="m"), lease=TOKEN)
     (text,) = attempt.carry_out(work, ranges(1))
     result = PartitionResult(**json.loads(text))
-    assert (result.error, result.final, result.unheard) == ("no such file on this host", True, False)
+    assert "/not/on/this/host" in str(result.error) and (result.final, result.unheard) == (True, False)
 
 
 class Tracker:
@@ -298,9 +282,9 @@ def test_a_driver_sees_that_spark_has_lost_a_task(jobs: dict[int, Any], lost: bo
 # --- plain processes --------------------------------------------------------------------------------------------------
 
 
-def test_a_process_that_dies_is_not_replaced_under_its_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_dies_is_not_replaced_under_its_lease(cluster: LedgerCluster) -> None:
     """And the others end soon, so that its partitions need not wait."""
-    (tmp_path / "dies.py").write_text(
+    program = (
         "import json, os, sys\n"
         "task = json.loads(sys.stdin.readline())\n"
         "if task['ranges'][0]['partition'] == 1:\n"
@@ -308,11 +292,13 @@ def test_a_process_that_dies_is_not_replaced_under_its_lease(tmp_path: Path, mon
         "assert json.loads(sys.stdin.readline()) is None\n"
         "print(json.dumps({'results': []}), flush=True)\n"
     )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(plain, "_MODULE", "dies")
-    monkeypatch.setattr(Handover, "of", lambda *_: SimpleNamespace(settings={}))
-    work = CopyWork(source="a", target="b", options=CopyOptions(mirror="m"), lease=TOKEN)
-    with plain.workers(2) as them:
+
+    def start() -> subprocess.Popen[str]:
+        return subprocess.Popen([sys.executable, "-c", program], stdin=PIPE, stdout=PIPE, text=True)
+
+    clusters = {"source": cluster.reference, "target": cluster.reference}
+    work = CopyWork(**clusters, options=CopyOptions(mirror="m"), lease=TOKEN)
+    with plain.workers(2, start) as them:
         results = them.run([ranges(0), ranges(1)], work)
         answers = [one._process.stdout for one in them._all if one._process is not None]
     for answer in answers:
@@ -346,18 +332,16 @@ def test_the_next_stream_begins_when_a_lost_task_must_have_stopped(world: World,
     assert lease.take(target, "m").wait_s == 0.0, "every task of the last lease has reported"
 
 
-def test_the_next_stream_begins_at_once_where_every_task_has_reported(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_stream_begins_at_once_where_every_task_has_reported(world: World) -> None:
     """As when another process comes to share the mirror."""
-    monkeypatch.setattr(lease, "HANDOVER_S", 3600.0)
 
     def change(stream: Stream) -> None:
         stream.must_restart = True  # type: ignore[misc]
 
     world.on_start = nth(world, first=change, second=lambda _: world.stopping.set())
     world.run()
-    assert len(world.streams) == 2 and world.streams[0].under != world.streams[1].under
+    first, second = world.streams
+    assert first.under != second.under and second.at - first.at < HANDOVER_S
 
 
 def test_tasks_that_do_not_report_to_a_stop_are_waited_for(world: World, target: WireCluster) -> None:
@@ -373,18 +357,13 @@ def test_tasks_that_do_not_report_to_a_stop_are_waited_for(world: World, target:
     assert lease.take(target, "m").wait_s == HANDOVER_S
 
 
-def test_no_stream_begins_under_a_lease_whose_withdrawal_failed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_stream_begins_under_a_lease_whose_withdrawal_failed(world: World, cluster: LedgerCluster) -> None:
     """A pause that is taken back meanwhile is no reason to begin: tasks of the one before may copy for an hour yet."""
-    withdraw, failures = lease.withdraw, [0]
-
-    def fail(wire: WireCluster, token: LeaseToken) -> LeaseToken:
-        if failures[0] < 3:
-            failures[0] += 1
-            raise TryAgain("no coordinator")
-        return withdraw(wire, token)
+    refused = Fault.refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    rules: list[Rule] = []
 
     def pause(stream: Stream) -> None:
-        monkeypatch.setattr(lease, "withdraw", fail)
+        rules.append(cluster.script.on("InitProducerId", refused, times=3))
         world.there.wishes = Wishes(pause=Wish(by="ann", at="today"))
 
     def resume(stream: Stream) -> None:
@@ -395,7 +374,7 @@ def test_no_stream_begins_under_a_lease_whose_withdrawal_failed(world: World, mo
     world.on_stop = resume
     world.run()
     first, second = world.streams
-    assert failures == [3] and first.under != second.under
+    assert len(rules[0].hits) == 3 and first.under != second.under
 
 
 def test_a_paused_tail_rests_only_when_a_lost_task_must_have_stopped(world: World) -> None:
@@ -404,7 +383,7 @@ def test_a_paused_tail_rests_only_when_a_lost_task_must_have_stopped(world: Worl
 
     def note(phase: str | None = None, **others: Any) -> None:
         if phase == "paused":
-            paused_at.append(time.monotonic())
+            paused_at.append(world.stopping.now)
             world.stopping.set()
         update(phase, **others)
 
@@ -418,27 +397,24 @@ def test_a_paused_tail_rests_only_when_a_lost_task_must_have_stopped(world: Worl
     assert paused_at[0] - world.streams[0].at >= HANDOVER_S
 
 
-def test_a_tail_whose_tasks_are_lost_at_once_each_time_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "HANDOVER_S", 0.01)
+def test_a_tail_whose_tasks_are_lost_at_once_each_time_ends(world: World) -> None:
     world.on_start = lambda stream: stream.take(unheard(ranges(0, 1), "its executor was lost"))
     with pytest.raises(TryAgain, match="its executor was lost"):
         world.run()
     assert len(world.streams) == LOSSES
 
 
-def test_a_failing_tail_does_not_wait_for_a_coordinator_that_is_away(coordinator: Coordinator) -> None:
+def test_a_failing_tail_does_not_wait_for_a_coordinator_that_is_away(cluster: LedgerCluster) -> None:
     """Nobody follows it, and the lease stays held."""
 
-    def hang_up() -> None:
-        raise HangUp
-
     def fail(stream: Stream) -> None:
-        coordinator.fails = hang_up
+        cluster.script.on(None, Fault.not_arrived(), times=None)
         stream.is_running = False
 
-    with coordinator.cluster(timeout_s=0.2) as impatient:
+    with WireCluster(cluster.config, timeout_s=0.2) as impatient:
         world = World(impatient)
         world.on_start = fail
         with pytest.raises(TryAgain, match="no turn follows"):
             world.run()
+    cluster.script.clear()
     assert world.held.is_in_use
