@@ -51,16 +51,17 @@ class Ear:
     :param wishes: what was wished when it began.
     :param has_failed: returns whether something happened that is to end the copy.
     :param has_lost: returns whether a task of the present round was lost.
+    :param every_s: how often it listens.
     :ivar wishes: what is wished by now. :ivar has_failed: see there; its answer, once it was yes.
     """
 
     def __init__(
         self, me: JobId, target: str, held: HeldLease, status: StatusFile, wishes: Wishes,
-        has_failed: Callable[[], bool], has_lost: Callable[[], bool],
+        has_failed: Callable[[], bool], has_lost: Callable[[], bool], every_s: float = _LISTEN_EVERY_S,
     ) -> None:  # fmt: skip
         self._me, self._reference, self._held, self._status = me, target, held, status
         self._ask_failed, self.has_failed, self._has_lost = has_failed, False, has_lost
-        self.wishes = wishes
+        self.wishes, self._every_s = wishes, every_s
         self._unheeded = threading.Event()  # heard, but the lease is not withdrawn yet
         self._ended = threading.Event()
         self._complaints = Complaints(log, "what is wished of the mirror is not heard, and the copy goes on: %s")
@@ -87,7 +88,7 @@ class Ear:
                 self._status.update("waiting for earlier writers to stop")
             elif self.wishes.pause is not None:
                 self._status.update("paused")
-            time.sleep(_LISTEN_EVERY_S)
+            time.sleep(self._every_s)
         return self.wishes
 
     def end_round(self) -> None:
@@ -101,7 +102,8 @@ class Ear:
 
     def _run(self) -> None:
         with ClusterAdmin(load(self._reference, "target")) as target:
-            heartbeat = Heartbeat(state_of(target, *heard_by(self._me.name), patience_s=_PATIENCE_S), self._me)
+            state = state_of(target, *heard_by(self._me.name), patience_s=_PATIENCE_S)
+            heartbeat = Heartbeat(state, self._me, self._held.clock)
             speaks = self._is_known(target)
             while not self._ended.is_set():
                 try:
@@ -111,7 +113,7 @@ class Ear:
                     self._hear(heartbeat.wishes())
                 except Exception as e:  # a mistake of ours, too: who waits for the next round waits for this thread
                     self._complaints.of(e)
-                self._ended.wait(_LISTEN_EVERY_S)
+                self._ended.wait(self._every_s)
             if speaks:
                 self._leave(heartbeat)
 
@@ -155,13 +157,14 @@ class Ear:
 def listening(
     job: CopyJob, held: HeldLease, status: StatusFile, wishes: Wishes,
     has_failed: Callable[[], bool] = lambda: False, has_lost: Callable[[], bool] = lambda: False,
+    every_s: float = _LISTEN_EVERY_S,
 ) -> Iterator[Ear]:  # fmt: skip
     """Listen until the block ends; inside of it the lease's connection belongs to the listener.
 
-    :param has_failed: see :class:`Ear`; ``has_lost`` likewise.
+    :param has_failed: see :class:`Ear`; ``has_lost`` and ``every_s`` likewise.
     """
     me = JobId(name=job.mirror.name, bulk=True)
-    ear = Ear(me, job.target, held, status, wishes, has_failed, has_lost)
+    ear = Ear(me, job.target, held, status, wishes, has_failed, has_lost, every_s)
     ear.thread.start()
     try:
         yield ear

@@ -207,16 +207,19 @@ class Sign:
 
 
 class Heartbeat:
-    """What a job says about itself, and what it is told. Belongs to one thread."""
+    """What a job says about itself, and what it is told. Belongs to one thread.
 
-    def __init__(self, state: State, me: JobId) -> None:
-        self._state, self._me, self._number = state, me, 0
+    :param clock: monotonic, in seconds.
+    """
+
+    def __init__(self, state: State, me: JobId, clock: Callable[[], float] = time.monotonic) -> None:
+        self._state, self._me, self._clock, self._number = state, me, clock, 0
         self._given = float("-inf")
 
     @property
     def is_due(self) -> bool:
         """Whether it is time for a sign; one that could not be given is not tried at once."""
-        return time.monotonic() - self._given >= SIGN_EVERY_S
+        return self._clock() - self._given >= SIGN_EVERY_S
 
     @property
     def _mine(self) -> tuple[str, ...]:
@@ -224,7 +227,7 @@ class Heartbeat:
 
     def give(self, state: str, **content: Any) -> None:
         """Write a sign. :raises TryAgain: it is not known to be written."""
-        self._number, self._given = self._number + 1, time.monotonic()
+        self._number, self._given = self._number + 1, self._clock()
         if content.get("error"):
             content["error"] = content["error"][:_LONGEST_ERROR]  # thousands of partitions may have failed
         sign = Sign(number=self._number, state=state, at=round(time.time(), 3), **content)

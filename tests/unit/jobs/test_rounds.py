@@ -4,75 +4,70 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
+from airflow_mirror.common.policy import DECISIONS
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult, unheard
-from airflow_mirror.copy.writer import lease
-from airflow_mirror.copy.writer.lease import LeaseToken
-from airflow_mirror.errors import LedgerMissing, TryAgain
-from airflow_mirror.jobs.driver import rounds as module
+from airflow_mirror.copy.writer import handover, lease
+from airflow_mirror.copy.writer.lease import HANDOVER_S, LeaseToken
 from airflow_mirror.jobs.driver.held_lease import HeldLease
 from airflow_mirror.jobs.driver.prepare import CopyJob
-from airflow_mirror.jobs.driver.rounds import copy_in_rounds, listening
-from airflow_mirror.jobs.runner import active
+from airflow_mirror.jobs.driver.rounds import LOSSES, copy_in_rounds, listening
 from airflow_mirror.jobs.runner.active import said
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
 from airflow_mirror.ledger.records import BULK
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
-from airflow_mirror.wire.errors import Fenced
 from tests.builders import plan_of, topic_plan
 from tests.driven.ledger import LedgerCluster
+from tests.driven.script import Fault, Request, Rule
 
 ENDS = {0: 100, 1: 100, 2: 100}
-HANDOVER_S = 0.4
+FAST = 100  # so many seconds in one
 
 
-class Leases:
-    """Writer leases without a coordinator.
-
-    :ivar withdrawn_at: monotonic times.
-    """
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.refusals, self.withdrawn_at, self.is_taken = 0, list[float](), False
-        token = LeaseToken(transactional_id="id", producer_id=1, epoch=1, mark_ms=70_000, wait_s=0.0)
-        monkeypatch.setattr(lease, "take", lambda *_: token)
-        monkeypatch.setattr(lease, "withdraw", self._withdraw)
-        monkeypatch.setattr(lease, "HANDOVER_S", HANDOVER_S)
-
-    def _withdraw(self, _: object, token: LeaseToken) -> LeaseToken:
-        if self.is_taken:
-            raise Fenced("lease", ErrorCode.PRODUCER_FENCED, 1, 1)
-        if self.refusals:
-            self.refusals -= 1
-            raise TryAgain("no coordinator")
-        self.withdrawn_at.append(time.monotonic())
-        return replace(token, mark_ms=token.mark_ms + 2)
+def fast_clock() -> float:
+    return time.monotonic() * FAST
 
 
 class Bulk:
     """A bulk copy whose tasks copy ten offsets of each partition at a time, in memory; its target has a ledger.
 
+    :param clock: by which its driver waits for tasks that it does not hear.
     :ivar rounds: what was wished in each round, and its partitions. :ivar during: called after each ten offsets.
-    :ivar begun_at: of each round, monotonic. :ivar lost: partitions of a task that is lost in the present round.
+    :ivar begun_at: of each round, by the clock; ``withdrawn_at``: when its lease was withdrawn.
+    :ivar lost: partitions of a task that is lost in the present round.
     """
 
-    def __init__(self, leases: Leases, ledger_target: LedgerCluster) -> None:
-        self.cluster, self.state, self.held = ledger_target, ledger_target.state, HeldLease(None, "m")  # type: ignore[arg-type]
-        self.leases, self.begun_at, self.lost = leases, list[float](), set[int]()
+    def __init__(self, cluster: LedgerCluster, wire: WireCluster, clock: Callable[[], float] = fast_clock) -> None:
+        self.cluster, self.state, self.wire, self.clock = cluster, cluster.state, wire, clock
+        self.held = HeldLease(wire, "m", clock=clock)
+        self.withdrawn_at, self.begun_at, self.lost = list[float](), list[float](), set[int]()
         self.status = StatusFile(None)
         self.position = dict.fromkeys(ENDS, 0)
         self.rounds: list[tuple[int | None, list[int]]] = []
         self.during: Callable[[int], None] = lambda _: None
         self.taken_by_another = self.has_failed = False
+        note = Fault(after=lambda _: self.withdrawn_at.append(self.clock()))
+        cluster.script.on("InitProducerId", note, times=None, when=is_withdrawal)
+
+    def refuse_withdrawals(self, times: int) -> Rule:
+        """Have the coordinator refuse so many of them."""
+        refused = Fault.refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return self.cluster.script.on("InitProducerId", refused, times=times, when=lambda r: r.message.transactional_id)
+
+    def take_lease(self) -> None:
+        """Take it, as another job does."""
+        with WireCluster(self.cluster.config) as another:
+            lease.take(another, "m")
+        self.taken_by_another = True
 
     def run(self) -> list[PartitionResult]:
         plan = plan_of(Mirror(name="m", source="a", target="b"), topic_plan("t", {0: 0}, source_topic_id="id"))
@@ -83,14 +78,13 @@ class Bulk:
             CopyRange(source_topic="t", target_topic="t", partition=p, start_offset=0, end_offset=end)
             for p, end in ENDS.items()
         ]
-        held: Any = self.held
         lost, failed = (lambda: bool(self.lost)), (lambda: self.has_failed)
-        with listening(job, held, self.status, Wishes(), failed, lost) as ear:
-            return copy_in_rounds(ranges, self.copy, ear, held, lambda: None)
+        with listening(job, self.held, self.status, Wishes(), failed, lost, every_s=0.01) as ear:
+            return copy_in_rounds(ranges, self.copy, ear, self.held, lambda: None)
 
     def copy(self, ranges: Sequence[CopyRange], wishes: Wishes, token: LeaseToken) -> list[PartitionResult]:
         self.status.update("copying")
-        self.begun_at.append(time.monotonic())
+        self.begun_at.append(self.clock())
         self.rounds.append(
             (None if wishes.rate is None else wishes.rate.max_bytes_per_second, [r.partition for r in ranges])
         )
@@ -123,10 +117,19 @@ class Bulk:
 
 
 @pytest.fixture
-def bulk(ledger_target: LedgerCluster, monkeypatch: pytest.MonkeyPatch) -> Bulk:
-    monkeypatch.setattr(module, "_LISTEN_EVERY_S", 0.01)
-    monkeypatch.setattr(active, "SIGN_EVERY_S", 0.01)
-    return Bulk(Leases(monkeypatch), ledger_target)
+def wire(ledger_target: LedgerCluster) -> Iterator[WireCluster]:
+    with WireCluster(ledger_target.config) as wire:
+        yield wire
+
+
+@pytest.fixture
+def bulk(ledger_target: LedgerCluster, wire: WireCluster) -> Bulk:
+    return Bulk(ledger_target, wire)
+
+
+def is_withdrawal(request: Request) -> bool:
+    """Whether it is the second request of one: the first one's timeout is nobody's mark."""
+    return request.version >= 3 and request.message.transaction_timeout_ms > handover.RELEASED_MS
 
 
 def until(question: Callable[[], bool]) -> None:
@@ -179,17 +182,14 @@ def test_a_paused_copy_rests_until_it_is_resumed(bulk: Bulk) -> None:
 
 
 def test_a_lease_that_another_job_took_ends_the_copy(bulk: Bulk) -> None:
-    def take() -> None:
-        bulk.taken_by_another = True
-
-    bulk.during = at(150, take)
+    bulk.during = at(150, bulk.take_lease)
     results = bulk.run()
     assert [r.error for r in results] == [None, "lease lost", "lease lost"] and len(bulk.rounds) == 1
 
 
 def test_a_withdrawal_that_failed_is_tried_again(bulk: Bulk) -> None:
     """Otherwise the tasks would go on at the old rate to their ends."""
-    bulk.leases.refusals = 3
+    refused = bulk.refuse_withdrawals(3)
 
     def slow_down() -> None:
         bulk.wish("rate", Wish.now(7))
@@ -197,21 +197,18 @@ def test_a_withdrawal_that_failed_is_tried_again(bulk: Bulk) -> None:
 
     bulk.during = at(150, slow_down)
     bulk.run()
-    assert [rate for rate, _ in bulk.rounds] == [None, 7] and not bulk.leases.refusals
+    assert [rate for rate, _ in bulk.rounds] == [None, 7] and len(refused.hits) == 3
 
 
-def test_a_target_without_a_ledger_gets_no_signs(bulk: Bulk, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Missing:
-        def values(self) -> None:
-            raise LedgerMissing()
-
-    monkeypatch.setattr(module, "Ledger", lambda _: Missing())
-    written = len(bulk.cluster.asked("Produce"))
-    bulk.during = at(150, lambda: time.sleep(0.1))
-    bulk.run()
-    assert len(bulk.cluster.asked("Produce")) == written
-    bulk.wish("rate", Wish.now(7))
-    assert len(bulk.cluster.asked("Produce")) > written, "it would have been seen"
+def test_a_target_without_a_ledger_gets_no_signs(tmp_path: Path) -> None:
+    with LedgerCluster(tmp_path) as cluster, WireCluster(cluster.config) as wire:
+        cluster.delete(DECISIONS)
+        bulk = Bulk(cluster, wire)
+        bulk.during = at(150, lambda: until(lambda: bool(cluster.asked("ListOffsets", "Fetch"))))  # it hears wishes
+        bulk.run()
+        assert not cluster.asked("Produce")
+        bulk.wish("rate", Wish.now(7))
+        assert cluster.asked("Produce"), "it would have been seen"
 
 
 def test_a_failure_that_is_to_end_the_copy_ends_all_its_tasks_and_no_round_follows(bulk: Bulk) -> None:
@@ -291,11 +288,11 @@ def lose(bulk: Bulk, *partitions: int) -> Callable[[], None]:
 @pytest.mark.parametrize("refusals", [0, 3])
 def test_nobody_copies_what_a_lost_task_had_until_it_must_have_stopped(bulk: Bulk, refusals: int) -> None:
     """It holds the lease of its round, and may write until that was withdrawn, and for seven seconds then."""
-    bulk.leases.refusals = refusals
+    bulk.refuse_withdrawals(refusals)
     bulk.during = at(150, lose(bulk, 1))
     results = bulk.run()
     assert len(bulk.rounds) == 2 and 1 in bulk.rounds[1][1]
-    (withdrawn_at,) = bulk.leases.withdrawn_at
+    (withdrawn_at,) = bulk.withdrawn_at
     assert bulk.begun_at[1] >= withdrawn_at + HANDOVER_S
     assert sorted((r.partition, r.done, r.error) for r in results) == [(p, True, None) for p in ENDS]
     assert bulk.held.is_safe
@@ -323,11 +320,13 @@ def test_a_wish_does_not_cut_short_what_a_lost_task_is_waited_for(bulk: Bulk) ->
 
     bulk.during = at(150, slow_down)
     bulk.run()
-    assert bulk.begun_at[1] >= bulk.leases.withdrawn_at[0] + HANDOVER_S
+    assert bulk.begun_at[1] >= bulk.withdrawn_at[0] + HANDOVER_S
 
 
-def test_a_wish_is_followed_at_once_where_every_task_has_reported(bulk: Bulk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "HANDOVER_S", 3600.0)
+def test_a_wish_is_followed_at_once_where_every_task_has_reported(
+    ledger_target: LedgerCluster, wire: WireCluster
+) -> None:
+    bulk = Bulk(ledger_target, wire, clock=lambda: 0.0)  # by which it would wait for ever
 
     def slow_down() -> None:
         bulk.wish("rate", Wish.now(7))
@@ -338,34 +337,26 @@ def test_a_wish_is_followed_at_once_where_every_task_has_reported(bulk: Bulk, mo
     assert [rate for rate, _ in bulk.rounds] == [None, 7]
 
 
-def test_tasks_that_are_lost_again_and_again_end_the_copy_and_the_lease_stays_held(
-    bulk: Bulk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lease, "HANDOVER_S", 0.01)
-    released: list[LeaseToken] = []
-    monkeypatch.setattr(lease, "release", lambda _, token: released.append(token))
-    bulk.during = lambda _: lose(bulk, 1)()
-    copy = bulk.copy
+def test_tasks_that_are_lost_again_and_again_end_the_copy_and_the_lease_stays_held(bulk: Bulk) -> None:
+    def lose_it(_: int) -> None:
+        lose(bulk, 1)()
+        bulk.position[1] = min(bulk.position[1], 90)
 
-    def one_that_is_always_lost(ranges: Sequence[CopyRange], *others: Any) -> list[PartitionResult]:
-        bulk.position[1] = 0
-        return copy(ranges, *others)
-
-    monkeypatch.setattr(bulk, "copy", one_that_is_always_lost)
+    bulk.during = lose_it
     errors = {r.partition: r.error for r in bulk.run()}
-    assert len(bulk.rounds) == module.LOSSES
+    assert len(bulk.rounds) == LOSSES
     assert errors[1] is not None and "its executor was lost" in errors[1] and errors[0] is errors[2] is None
     bulk.held.release()
-    assert not released
+    assert lease.is_anybody_writing(bulk.wire, "m")
     bulk.held.all_reported()
     bulk.held.release()
-    assert released == [bulk.held.token]
+    assert not lease.is_anybody_writing(bulk.wire, "m")
 
 
 def test_a_lost_task_and_a_lease_that_another_job_took_end_the_copy(bulk: Bulk) -> None:
     def take() -> None:
         lose(bulk, 0, 1, 2)()
-        bulk.taken_by_another = bulk.leases.is_taken = True
+        bulk.take_lease()
 
     bulk.during = at(10, take)
     results = bulk.run()
