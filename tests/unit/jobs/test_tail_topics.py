@@ -2,67 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 import pytest
 
 from airflow_mirror.copy.options import CopyOptions
-from airflow_mirror.copy.ranges import MAPPED, CopyRange
+from airflow_mirror.copy.ranges import IDENTICAL, MAPPED
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.errors import LedgerLost, NeedsHuman
-from airflow_mirror.jobs.driver import entry, turns
+from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.prepare import CopyJob, taking_in
 from airflow_mirror.jobs.driver.turns import Tail
 from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.plan.ownership import claim
 from tests.builders import plan_of, topic_plan
+from tests.driven.cluster import DrivenCluster
+from tests.driven.copying import id_of
+from tests.driven.script import Fault
 from tests.unit.ledger.memory import MemoryLedger
 
 MIRROR = Mirror(name="m", source="src", target="dst")
 
 
-class Cluster:
-    """Topics by name: id and partition count."""
-
-    def __init__(self) -> None:
-        self.there: dict[str, tuple[str, int]] = {}
-        self.wire = SimpleNamespace(refresh_present=self._refresh_present)
-        self.unsure = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def topics(self, names: Collection[str]) -> dict[str, TopicInfo]:
-        return {n: TopicInfo(n, *self.there[n], 1) for n in names if n in self.there}
-
-    def _refresh_present(self, names: Collection[str]) -> set[str]:
-        return {name for name in names if name not in self.there and not self.unsure}
-
-
 class World:
-    def __init__(self) -> None:
-        self.source, self.target = Cluster(), Cluster()
-        for name in ("a", "b"):
-            self.source.there[name] = f"id-{name}", 2
-            self.target.there[name] = "other", 2
-        plan = plan_of(MIRROR, *(topic_plan(n, {0: 0, 1: 0}, source_topic_id=f"id-{n}") for n in ("a", "b")))
-        job = CopyJob(mirror=MIRROR, source="source", target="target", plan=plan, options=CopyOptions(mirror="m"))
-        self.tail = Tail(job, 1)
+    """A tail of two topics, each of two partitions on both clusters."""
 
-    def resolve(self, _: object, source: Any, start: str, end: None, topics: Mapping[str, Any]) -> list[CopyRange]:
-        assert (start, end) == ("earliest", None)
-        return [
-            CopyRange(source_topic=name, target_topic=name, partition=p, start_offset=0)
-            for name in topics
-            for p in range(self.source.there[name][1])
-        ]
+    def __init__(self, source: DrivenCluster, target: DrivenCluster, files: Mapping[str, str], mode: str) -> None:
+        self.source, self.target = source, target
+        for name in ("a", "b"):
+            source.create(name, 2), target.create(name, 2)
+        plan = plan_of(MIRROR, *(self.planned(name, {0: 0, 1: 0}, mode) for name in ("a", "b")))
+        self.tail = Tail(CopyJob(mirror=MIRROR, **files, plan=plan, options=CopyOptions(mirror="m")), 1)
+
+    def planned(self, name: str, starts: Mapping[int, int], mode: str = IDENTICAL) -> TopicPlan:
+        return topic_plan(name, starts, source_topic_id=id_of(self.source, name), mode=mode)
 
     def copied(self) -> list[str]:
         return sorted(str(r.source) for part in self.tail.deal().lists for r in part)
@@ -74,21 +53,27 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    made = World()
-    monkeypatch.setattr(turns, "load", lambda _, role: role)
-    monkeypatch.setattr(turns, "ClusterAdmin", lambda role: getattr(made, role))
-    monkeypatch.setattr(turns, "resolve_ranges", made.resolve)
-    return made
+def worlds(tmp_path: Path) -> Iterator[Callable[[str], World]]:
+    """Make the world of a copy in a mode."""
+    with DrivenCluster("source") as source, DrivenCluster("target") as target:
+        files = {cluster.role: tmp_path / f"{cluster.role}.properties" for cluster in (source, target)}
+        for cluster in (source, target):
+            files[cluster.role].write_text(f"bootstrap.servers={cluster.config.bootstrap}\n")
+        yield lambda mode: World(source, target, {role: str(file) for role, file in files.items()}, mode)
+
+
+@pytest.fixture
+def world(worlds: Callable[[str], World]) -> World:
+    return worlds(IDENTICAL)
 
 
 def test_partition_begins_once_the_target_has_it(world: World) -> None:
-    world.source.there["a"] = "id-a", 4
-    world.target.there["a"] = "other", 3
+    world.source.grow("a", 4)
+    world.target.grow("a", 3)
     assert world.tail.discover()
     assert world.copied() == ["a-0", "a-1", "a-2", "b-0", "b-1"]
     assert not world.tail.discover()
-    world.target.there["a"] = "other", 4
+    world.target.grow("a", 4)
     assert world.tail.discover() and "a-3" in world.copied()
 
 
@@ -96,9 +81,8 @@ def test_running_partition_stays_whatever_brokers_forget(world: World) -> None:
     """One that has just started knows fewer partitions, or no topic at all: the tasks find out what is gone."""
     world.tail.discover()
     for cluster in (world.source, world.target):
-        cluster.there["a"] = cluster.there["a"][0], 2
-        cluster.there.pop("b")
-    world.target.there["a"] = "other", 1
+        cluster.delete("b")
+    del world.target.topics["a"].logs[1:]
     assert not world.tail.discover() and not world.tail.gone
     assert world.copied() == ["a-0", "a-1", "b-0", "b-1"]
 
@@ -109,7 +93,7 @@ def test_topic_whose_tasks_found_it_gone_stops_alone(world: World) -> None:
     assert world.copied() == ["b-0", "b-1"] and world.tail.failed is None
     assert world.tail.gone == {"a": "a-1 offsets [0, 7): the source topic is gone"}
     assert entry.failure(world.tail.totals.values(), [r.error for r in world.tail.totals.values() if r.error]) is None
-    del world.source.there["a"]
+    world.source.delete("a")
     assert not world.tail.discover()
     with pytest.raises(NeedsHuman, match="damaged"):
         world.ended("b", error="b-1: damaged", final=True)
@@ -117,8 +101,8 @@ def test_topic_whose_tasks_found_it_gone_stops_alone(world: World) -> None:
 
 def test_tail_that_starts_later_goes_on_without_it(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """It says so, once."""
-    world.source.there["a"] = "another id", 2
-    del world.source.there["b"]
+    world.source.create("a", 2)
+    world.source.delete("b")
     for _ in range(3):
         world.tail.discover()
     assert not world.tail.ranges
@@ -128,14 +112,15 @@ def test_tail_that_starts_later_goes_on_without_it(world: World, caplog: pytest.
 
 
 def test_topic_that_brokers_had_not_heard_of_is_copied_again(world: World) -> None:
-    del world.source.there["a"]
-    world.source.unsure = True
+    topics = world.source.topics
+    there = topics.pop("a")
+    known = world.source.script.on("Metadata", Fault(after=lambda _: topics.update(a=there)))
     world.tail.discover()
-    assert world.copied() == ["b-0", "b-1"] and not world.tail.gone  # nobody is sure
-    world.source.unsure = False
+    assert known.hits and world.copied() == ["b-0", "b-1"] and not world.tail.gone  # nobody is sure
+    del topics["a"]
     world.tail.discover()
     assert list(world.tail.gone) == ["a"]
-    world.source.there["a"] = "id-a", 2
+    topics["a"] = there
     assert world.tail.discover() and not world.tail.gone
     assert world.copied() == ["a-0", "a-1", "b-0", "b-1"]
 
@@ -173,10 +158,15 @@ def test_topics_that_join_are_copied_as_the_target_has_them(partitioning: str, c
     assert after.key_partitions == counts and after.target_ids == job.target_ids
 
 
+class LostLedger(MemoryLedger):
+    """One of which decisions may be missing."""
+
+    def values(self) -> NoReturn:
+        raise LedgerLost("deleted")
+
+
 @pytest.mark.parametrize("decided", [True, False, None])
-def test_topics_that_join_are_known_by_the_id_as_which_they_were_claimed(
-    decided: bool | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_topics_that_join_are_known_by_the_id_as_which_they_were_claimed(decided: bool | None) -> None:
     """It may have been created again since. What is decided of an old one can't be told without ids, or is lost."""
     plan = plan_of(
         MIRROR, topic_plan("a", {0: 0}, source_topic_id="id-a"), topic_plan("c", {0: 0}, source_topic_id="id-c")
@@ -190,23 +180,19 @@ def test_topics_that_join_are_known_by_the_id_as_which_they_were_claimed(
         was: Any = SimpleNamespace(topics=lambda names: {n: TopicInfo(n, "id-then", 9, 1) for n in names})
         claim(ledger, plan, was)
     elif decided is None:
-        monkeypatch.setattr(ledger, "values", lambda: throw(LedgerLost("deleted")))
+        ledger = LostLedger()
     after = taking_in(job, plan, Target(c=50), ledger)  # type: ignore[arg-type]
     assert after.target_ids == {"a": "id-before", "c": "id-then" if decided else "id"}
-
-
-def throw(error: Exception) -> NoReturn:
-    raise error
 
 
 def test_topic_that_joins_is_in_the_next_turn(world: World) -> None:
     """With its own way of being copied."""
     world.tail.discover()
-    world.source.there["c"] = "id-c", 1
+    world.source.create("c")
     assert not world.tail.discover()
-    world.target.there["c"] = "other", 1
+    world.target.create("c")
     job = world.tail.job
-    plan = replace(job.plan, topics=(*job.plan.topics, topic_plan("c", {0: 0}, source_topic_id="id-c")))
+    plan = replace(job.plan, topics=(*job.plan.topics, world.planned("c", {0: 0})))
     options = replace(job.options, max_batch_bytes={"c": 5})
     world.tail.take_in(replace(job, plan=plan, options=options))
     assert world.tail.amended.is_set() and world.tail.discover()
@@ -223,8 +209,8 @@ def joined(world: World) -> list[str] | None:
 
 
 def grown(world: World, partitions: int) -> None:
-    world.source.there["a"] = "id-a", partitions
-    world.target.there["a"] = "other", partitions
+    world.source.grow("a", partitions)
+    world.target.grow("a", partitions)
 
 
 def test_new_partitions_join_before_the_first_deal_that_has_them(world: World) -> None:
@@ -242,18 +228,16 @@ def test_what_an_earlier_deal_had_joins_no_tasks_that_run(world: World) -> None:
     """They may be of that deal, and one of them copies it: a second one would write beside it."""
     world.tail.discover()
     world.ended("b", error="b-1 offsets [0, 7): the source topic is gone", final=True, source_gone=True)
-    del world.source.there["b"]
+    there = world.source.topics.pop("b")
     assert joined(world) is None
-    world.source.there["b"] = "id-b", 2
+    world.source.topics["b"] = there
     world.tail.gone.clear()
     assert joined(world) == [], "another turn has to begin"
 
 
-def test_what_has_an_offset_map_joins_no_tasks_that_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_an_offset_map_joins_no_tasks_that_run(worlds: Callable[[str], World]) -> None:
     """Their store of maps knows from its start which ones it keeps."""
+    world = worlds(MAPPED)
     world.tail.discover()
-    monkeypatch.setattr(
-        turns, "resolve_ranges", lambda *told: [replace(one, mode=MAPPED) for one in world.resolve(*told)]
-    )
     grown(world, 3)
     assert joined(world) == []
