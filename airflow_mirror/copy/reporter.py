@@ -25,7 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow_mirror.copy.instructions import Instruction
 from airflow_mirror.copy.loop.partition import PartitionCopy
@@ -35,13 +35,25 @@ from airflow_mirror.copy.ranges import CopyRange
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 1.0
 ROWS_PER_LINE = 200  # about 80 KB; the listener refuses much longer lines
 MAX_ERROR_CHARS = 300
 _SHARE = 20  # reading the numbers may take one part in so many of a core, whatever the number of partitions
-_TIMEOUT_S = 2.0  # of a connect or a send
-_RETRY_S = 5.0
-_GOODBYE_S = 1.0  # how long the last report may hold up the end of the task
+
+
+class Pace(NamedTuple):
+    """How often a task reports, and how long it waits for its driver.
+
+    :ivar timeout_s: of a connect or a send. :ivar retry_s: behind a connection that failed.
+    :ivar goodbye_s: how long the last report may hold up the end of the task.
+    """
+
+    every_s: float = 1.0
+    timeout_s: float = 2.0
+    retry_s: float = 5.0
+    goodbye_s: float = 1.0
+
+
+PACE = Pace()
 
 
 class Reporter:
@@ -61,10 +73,10 @@ class Reporter:
     def __init__(
         self, report_to: str | None, partitions: Sequence[PartitionCopy],
         gauges: Callable[[], dict[str, Any]] = lambda: {"held": 0}, *,
-        take_in: Callable[[Sequence[CopyRange], CopyOptions], None] = lambda *_: None, deal: int = 0,
+        take_in: Callable[[Sequence[CopyRange], CopyOptions], None] = lambda *_: None, deal: int = 0, pace: Pace = PACE,
     ) -> None:  # fmt: skip
         self._report_to, self._partitions, self._gauges = report_to, partitions, gauges
-        self._take_in, self._deal, self._taken = take_in, deal, 0
+        self._take_in, self._deal, self._taken, self._pace = take_in, deal, 0, pace
         self._run_id = secrets.token_hex(8)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="report", daemon=True)
@@ -79,7 +91,7 @@ class Reporter:
         if self._report_to is not None:
             # The result is returned in any case, and says the same and more: a goodbye that is not heard costs the
             # driver nothing.
-            self._thread.join(_GOODBYE_S)
+            self._thread.join(self._pace.goodbye_s)
 
     def _run(self) -> None:
         try:
@@ -89,7 +101,7 @@ class Reporter:
                 reached = False
                 try:
                     with (
-                        socket.create_connection((host, int(port)), _TIMEOUT_S) as plain,
+                        socket.create_connection((host, int(port)), self._pace.timeout_s) as plain,
                         tls.wrap_socket(plain) as driver,
                     ):
                         # Each connection begins with it: the driver may be another process than the one before, behind
@@ -110,7 +122,7 @@ class Reporter:
                         e,
                     )
                     self.is_connected = False
-                    self._ended.wait(_RETRY_S)
+                    self._ended.wait(self._pace.retry_s)
         except Exception:  # whatever it is, it is no reason to stop the copy
             log.info("progress is no longer reported", exc_info=True)
         finally:
@@ -141,7 +153,7 @@ class Reporter:
                 *lines, heard = (heard + _said(driver)).split(b"\n")
                 for line_heard in lines:
                     self._obey(Instruction.from_line(line_heard))
-            self._ended.wait(max(EVERY_S, _SHARE * (time.thread_time() - begun)))
+            self._ended.wait(max(self._pace.every_s, _SHARE * (time.thread_time() - begun)))
 
     def _obey(self, instruction: Instruction) -> None:
         # Only ever set: an instruction that was heard holds, also if the connection is lost behind it.

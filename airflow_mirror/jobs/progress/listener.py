@@ -42,19 +42,20 @@ class Limits(NamedTuple):
     """What whoever reaches the port may do.
 
     :ivar bytes_per_s: of one task: 40,000 partitions that all changed; what is faster waits in its own socket.
-    :ivar silent_s: a task sends something every second; after so long its machine is gone.
+    :ivar silent_s: a task sends something every second; after so long its machine is gone, and after ``fresh_s`` it is
+        told nothing.
+    :ivar taken_within_s: a task reads and reports once a second, or a little less often with very many partitions.
     """
 
     bytes_per_s: float = 16 << 20
     peers: int = 2000
     greet_within_s: float = 5.0
     silent_s: float = 60.0
+    fresh_s: float = PATIENCE_S
+    taken_within_s: float = 10.0
 
 
 LIMITS = Limits()
-
-
-TAKEN_WITHIN_S = 10.0  # a task reads and reports once a second, or a little less often with very many partitions
 
 
 class Hosts(NamedTuple):
@@ -144,7 +145,7 @@ class Listener:
 
     def has_untaken(self) -> bool:
         """Say whether a task has not taken in time what it was told, or nobody was there to be told."""
-        since = time.monotonic() - TAKEN_WITHIN_S
+        since = time.monotonic() - self._limits.taken_within_s
         return any(told_at < since for _, told_at in list(self._untaken.values()))
 
     def begin_turn(self) -> None:
@@ -158,7 +159,7 @@ class Listener:
 
     def _hand_out(self, ranges: Sequence[CopyRange], options: CopyOptions, before: int) -> None:
         # Whoever has not reported yet may be of this deal, and have them already; who is silent may be frozen.
-        since = time.monotonic() - PATIENCE_S
+        since = time.monotonic() - self._limits.fresh_s
         able = [one for one in self._tasks if one.heard_at > since and one.deal < before and not one.ends]
         heap = [(task.partitions, place) for place, task in enumerate(able)]
         heapq.heapify(heap)

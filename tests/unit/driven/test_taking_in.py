@@ -5,11 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import pytest
 
-from airflow_mirror.copy import reporter as reporting
 from airflow_mirror.copy.loop.clusters import Clusters
 from airflow_mirror.copy.loop.loop import CopyLoop
 from airflow_mirror.copy.options import CopyOptions
@@ -114,15 +112,14 @@ class Task:
 def begin(
     source: DrivenCluster, target: DrivenCluster, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str | None, float], Task]]:
-    monkeypatch.setattr(reporting, "EVERY_S", 0.05)
-    references: dict[str, Any] = {"source": source.config, "target": target.config}
-    monkeypatch.setattr("airflow_mirror.copy.task.load", lambda name, _: references[name])
+    monkeypatch.setenv("S", source.config.dump())
+    monkeypatch.setenv("T", target.config.dump())
     tasks: list[Task] = []
     with WireCluster(target.config) as wire:
         token = lease.take(wire, "m")
 
         def one(report_to: str | None, s: float) -> Task:
-            tasks.append(Task("source", "target", token, report_to, s))
+            tasks.append(Task("env:S", "env:T", token, report_to, s))
             return tasks[-1]
 
         yield one

@@ -8,13 +8,14 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.copy.loop.counters import COUNTERS
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.copy.reporter import trusting
+from airflow_mirror.copy.reporter import Pace, Reporter, trusting
 from airflow_mirror.jobs.progress.listener import Limits, Listener
 from airflow_mirror.jobs.progress.table import Key, Row, Table
 
@@ -35,6 +36,8 @@ def told(table: Table) -> dict[Key, Row]:
 
 # On a busy machine, patience that ends is not what these tests are about.
 PATIENT = Limits(greet_within_s=60.0)
+QUICK = Pace(every_s=0.02, retry_s=0.02, timeout_s=60.0)
+reporting = partial(Reporter, pace=QUICK)
 
 
 def listening(table: Table, limits: Limits = PATIENT) -> contextlib.closing[Listener]:

@@ -12,11 +12,9 @@ import pytest
 from airflow_mirror.copy.instructions import Instruction
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.copy.reporter import Reporter
-from airflow_mirror.jobs.progress import listener as listening
 from airflow_mirror.jobs.progress.listener import Listener
 from airflow_mirror.jobs.progress.table import Table
-from tests.unit.jobs.reports.driver import RANGES, copies, told, until
+from tests.unit.jobs.reports.driver import PATIENT, RANGES, copies, listening, reporting, told, until
 
 OPTIONS = CopyOptions(mirror="m", max_batch_bytes={"new": 7}, tombstone_topics=frozenset({"new"}))
 NEW = [CopyRange(source_topic="new", target_topic="new", partition=p, start_offset=5) for p in range(450)]
@@ -32,7 +30,7 @@ def task(driver: Listener, table: Table) -> Iterator[Task]:
             taken: list[tuple[Sequence[CopyRange], CopyOptions]] = []
             own = copies(RANGES[partition : partition + 1])
             take_in = lambda *told: taken.append(told)  # noqa: E731
-            stack.enter_context(Reporter(driver.address, own, take_in=take_in, deal=deal))
+            stack.enter_context(reporting(driver.address, own, take_in=take_in, deal=deal))
             until(lambda: ("orders", partition, partition) in told(table))
             return taken
 
@@ -79,16 +77,16 @@ def test_partitions_that_no_task_can_take_end_the_turn(driver: Listener, task: T
     until(lambda: not driver.has_untaken())
 
 
-def test_partitions_that_a_task_does_not_take_end_the_turn(
-    driver: Listener, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partitions_that_a_task_does_not_take_end_the_turn(table: Table) -> None:
     """It was told, and its connection broke, or it is frozen: nobody else may have them meanwhile."""
-    monkeypatch.setattr(listening, "TAKEN_WITHIN_S", 0.2)
 
     def fails(*_: object) -> None:
         raise ValueError("it can't")
 
-    with Reporter(driver.address, copies(), take_in=fails, deal=1) as reporter:
+    with (
+        listening(table, PATIENT._replace(taken_within_s=0.2)) as driver,
+        reporting(driver.address, copies(), take_in=fails, deal=1) as reporter,
+    ):
         until(lambda: len(told(table)) == 3)
         driver.hand_out(NEW[:1], OPTIONS, before=2)
         until(driver.has_untaken)
@@ -104,13 +102,17 @@ def test_a_task_that_was_told_to_end_is_told_nothing_more(driver: Listener, task
     assert not taken
 
 
-def test_a_silent_task_is_told_nothing(driver: Listener, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_task_is_told_nothing(table: Table) -> None:
     """It may be frozen, and nobody else could take over before the turn has ended."""
-    taken = task(0, deal=4)
-    monkeypatch.setattr(listening, "PATIENCE_S", -1.0)
-    driver.hand_out(NEW[:1], OPTIONS, before=5)
-    until(driver.has_untaken)
-    assert not taken
+    taken: list[object] = []
+    with (
+        listening(table, PATIENT._replace(fresh_s=-1.0)) as driver,
+        reporting(driver.address, copies(), take_in=lambda *told: taken.append(told), deal=4),
+    ):
+        until(lambda: len(told(table)) == 3)
+        driver.hand_out(NEW[:1], OPTIONS, before=5)
+        until(driver.has_untaken)
+        assert not taken
 
 
 def test_a_listener_that_is_closed_tells_nobody_anything(table: Table) -> None:

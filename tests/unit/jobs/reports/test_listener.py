@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from airflow_mirror.copy.delays import Delays
-from airflow_mirror.copy.reporter import Reporter
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.errors import LeaseLost
 from airflow_mirror.jobs.progress.listener import LOOPBACK, SWITCH, Hosts, Limits, Listener, hosts_of
@@ -29,6 +28,7 @@ from tests.unit.jobs.reports.driver import (
     copies,
     dial,
     listening,
+    reporting,
     row,
     said,
     token,
@@ -153,7 +153,7 @@ def test_sender_over_its_rate_waits_while_others_are_heard(table: Table) -> None
         for position in (1, 2):
             task.sendall(json.dumps(told_by("a", row(position=position))).encode() + b"\n")
         until(lambda: FIRST in told(table))
-        with Reporter(driver.address, copies(RANGES[1:2])):
+        with reporting(driver.address, copies(RANGES[1:2])):
             until(lambda: SECOND in told(table))
         assert told(table)[FIRST].position == 1
 
@@ -283,12 +283,12 @@ def session(master: str, **conf: str) -> Any:
 
 def test_a_driver_ends_the_tasks_that_run_and_no_others(table: Table, driver: Listener) -> None:
     first, second = copies(RANGES[:1]), copies(RANGES[1:2])
-    with Reporter(driver.address, first) as one, Reporter(driver.address, second) as other:
+    with reporting(driver.address, first) as one, reporting(driver.address, second) as other:
         until(lambda: len(told(table)) == 2)
         assert not one.asked_to_end and not other.asked_to_end
         driver.end_tasks()
         until(lambda: one.asked_to_end and other.asked_to_end)
-    with Reporter(driver.address, first) as next_lease:
+    with reporting(driver.address, first) as next_lease:
         first[0].position += 1
         until(lambda: told(table)[FIRST].position == first[0].position)
         time.sleep(0.1)
@@ -298,7 +298,7 @@ def test_a_driver_ends_the_tasks_that_run_and_no_others(table: Table, driver: Li
 def test_stopped_partition_stays_stopped_until_its_turn_ends(table: Table, driver: Listener) -> None:
     """Its task may have ended before."""
     (copy,) = copies(RANGES[:1])
-    with Reporter(driver.address, [copy]):
+    with reporting(driver.address, [copy]):
         until(lambda: FIRST in told(table))
         assert not table.has_stopped()
         copy.error = LeaseLost("id", 5, "6")

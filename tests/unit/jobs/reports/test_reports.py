@@ -16,12 +16,11 @@ from argparse import Namespace
 import pytest
 from cryptography import x509
 
-from airflow_mirror.copy import reporter as report
 from airflow_mirror.copy.delays import Delays
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.copy.reporter import Reporter, basis_of, row_of
+from airflow_mirror.copy.reporter import basis_of, row_of
 from airflow_mirror.errors import LeaseLost
 from airflow_mirror.jobs.progress.certificate import Identity, new_identity
 from airflow_mirror.jobs.progress.listener import Listener
@@ -30,10 +29,12 @@ from airflow_mirror.jobs.progress.wording import describe
 from tests.unit.jobs.reports.driver import (
     FIRST,
     PATIENT,
+    QUICK,
     RANGES,
     SECOND,
     at,
     copies,
+    reporting,
     row,
     said,
     token,
@@ -50,7 +51,7 @@ CERTIFICATE = new_identity().certificate
 
 def test_positions_and_counters_arrive_while_the_copy_runs(driver: Listener, table: Table) -> None:
     partitions = copies()
-    with Reporter(driver.address, partitions):
+    with reporting(driver.address, partitions):
         partitions[1].position, partitions[1].counters.reencoded = 500, 7
         until(lambda: table.rows()[1].position == 500)
         partitions[1].position = 600
@@ -60,7 +61,7 @@ def test_positions_and_counters_arrive_while_the_copy_runs(driver: Listener, tab
 
 def test_what_the_task_holds_arrives_as_it_changes(driver: Listener, table: Table) -> None:
     held = [17]
-    with Reporter(driver.address, copies(), lambda: {"held": held[0]}):
+    with reporting(driver.address, copies(), lambda: {"held": held[0]}):
         until(lambda: table.held == 17)
         held[0] = 5
         until(lambda: table.held == 5)
@@ -68,7 +69,7 @@ def test_what_the_task_holds_arrives_as_it_changes(driver: Listener, table: Tabl
 
 def test_who_throttles_a_task_arrives_while_it_lasts(driver: Listener, table: Table) -> None:
     throttled = {"target": 9_800}
-    with Reporter(driver.address, copies(), lambda: {"held": 0, "throttled": dict(throttled)}):
+    with reporting(driver.address, copies(), lambda: {"held": 0, "throttled": dict(throttled)}):
         until(lambda: table.throttled == {"target": 9_800})
         assert describe({"lag": 1, "throttled": table.throttled}).endswith(
             "throttled by quota: the target by 9.8 s a request"
@@ -81,7 +82,7 @@ def test_delays_and_time_of_the_last_record_arrive(driver: Listener, table: Tabl
     partitions = copies()
     partitions[1].timestamp = 1_600_000_000_000  # the target's last record, found when the partition was opened
     partitions[2].timestamp = -1  # it has none
-    with Reporter(driver.address, partitions):
+    with reporting(driver.address, partitions):
         until(lambda: len(told(table)) == 3)
         assert [one.timestamp_ms for one in table.rows()] == [0, 1_600_000_000_000, 0]
         partitions[1].delays.add(1_700_000_000_000, 1_700_000_000_005, 1_700_000_000_007)
@@ -90,10 +91,9 @@ def test_delays_and_time_of_the_last_record_arrive(driver: Listener, table: Tabl
     assert told(table)[SECOND].timestamp_ms == 1_700_000_000_000
 
 
-def test_what_happened_last_is_told_too(driver: Listener, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "EVERY_S", 60.0)
+def test_what_happened_last_is_told_too(driver: Listener, table: Table) -> None:
     partitions = copies()
-    with Reporter(driver.address, partitions):
+    with reporting(driver.address, partitions, pace=QUICK._replace(every_s=60.0)):
         until(lambda: len(told(table)) == 3)
         partitions[0].position, partitions[0].state = 1000, State.DONE
     until(lambda: told(table)[FIRST].state == "done")
@@ -101,7 +101,7 @@ def test_what_happened_last_is_told_too(driver: Listener, table: Table, monkeypa
 
 def test_unopened_partition_is_not_reported(driver: Listener, table: Table) -> None:
     partitions = [*copies(RANGES[:1]), PartitionCopy(RANGES[1], True, 1 << 20)]
-    with Reporter(driver.address, partitions):
+    with reporting(driver.address, partitions):
         until(lambda: told(table))
     assert set(told(table)) == {FIRST}  # its position would be a guess
 
@@ -110,38 +110,33 @@ def test_unopened_partition_is_not_reported(driver: Listener, table: Table) -> N
     "address", [None, "", "{}", "not an address", "h 99999 t", "h 1 t ?", "h 1 t QUJD", f"h x t {CERTIFICATE}"]
 )
 def test_senseless_address_does_not_stop_the_copy(address: str | None) -> None:
-    with Reporter(address, copies()) as reporter:
+    with reporting(address, copies()) as reporter:
         pass
     reporter._thread.join(240) if address is not None else None
     assert not reporter._thread.is_alive()
 
 
-def test_a_driver_that_is_gone_costs_the_copy_nothing(
-    driver: Listener, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(report, "_GOODBYE_S", 60.0)
+def test_a_driver_that_is_gone_costs_the_copy_nothing(driver: Listener, caplog: pytest.LogCaptureFixture) -> None:
     driver.close()
-    with caplog.at_level(logging.INFO), Reporter(driver.address, copies()) as reporter:
+    pace = QUICK._replace(goodbye_s=60.0)
+    with caplog.at_level(logging.INFO), reporting(driver.address, copies(), pace=pace) as reporter:
         until(lambda: caplog.text.count("does not listen") > 1)  # it tried again
         assert reporter._thread.is_alive()
     assert not reporter._thread.is_alive(), "it ended by itself, and held up nobody"
 
 
 def test_a_driver_that_has_come_to_its_end_is_no_news(
-    driver: Listener, table: Table, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    driver: Listener, table: Table, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It hangs up on its tasks, which end a moment later."""
-    monkeypatch.setattr(report, "_RETRY_S", 60.0)
-    with caplog.at_level(logging.INFO), Reporter(driver.address, copies()):
+    with caplog.at_level(logging.INFO), reporting(driver.address, copies(), pace=QUICK._replace(retry_s=60.0)):
         until(lambda: told(table))
         driver.close()
-        time.sleep(3 * report.EVERY_S)
+        time.sleep(3 * QUICK.every_s)
     assert "does not listen" not in caplog.text
 
 
-def test_driver_that_takes_nothing_does_not_hold_up_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "_GOODBYE_S", 0.2)
-    monkeypatch.setattr(report, "_TIMEOUT_S", 600.0)
+def test_driver_that_takes_nothing_does_not_hold_up_tasks() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=1) as frozen:
         frozen.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         many = copies(
@@ -151,7 +146,8 @@ def test_driver_that_takes_nothing_does_not_hold_up_tasks(monkeypatch: pytest.Mo
             ]
         )
         identity = new_identity()
-        with Reporter(f"127.0.0.1 {frozen.getsockname()[1]} x {identity.certificate}", many) as reporter:
+        address = f"127.0.0.1 {frozen.getsockname()[1]} x {identity.certificate}"
+        with reporting(address, many, pace=QUICK._replace(goodbye_s=0.2, timeout_s=600.0)) as reporter:
             driver, _ = frozen.accept()
             with identity.context.wrap_socket(driver, server_side=True) as driver:
                 assert driver.recv(1)  # it has begun, and there is not room for all
@@ -165,7 +161,7 @@ def test_a_driver_that_comes_back_is_told_everything_again(table: Table, monkeyp
     identity = new_identity()
     first = Listener(table, limits=PATIENT, identity=identity)
     partitions = copies()
-    with Reporter(first.address, partitions) as reporter:
+    with reporting(first.address, partitions) as reporter:
         until(lambda: len(told(table)) == 3)
         first.close()
         other = Table(RANGES)
@@ -213,7 +209,7 @@ class Wire:
 def test_who_listens_on_the_way_reads_no_topic_and_no_token(driver: Listener, table: Table) -> None:
     wire, partitions = Wire(driver), copies()
     partitions[1].error = LeaseLost("a-secret-name", 5, "gone")
-    with Reporter(wire.address, partitions) as reporter:
+    with reporting(wire.address, partitions) as reporter:
         until(lambda: len(told(table)) == 3)
         driver.end_tasks()
         until(lambda: reporter.asked_to_end)
@@ -228,7 +224,7 @@ def test_task_tells_nothing_to_somebody_in_the_drivers_place(driver: Listener, c
     other = Listener(table, limits=PATIENT)
     _, _, token_, certificate = driver.address.split()
     host, port = at(other)
-    with caplog.at_level(logging.INFO), Reporter(f"{host} {port} {token_} {certificate}", copies()):
+    with caplog.at_level(logging.INFO), reporting(f"{host} {port} {token_} {certificate}", copies()):
         until(lambda: caplog.text.count("CERTIFICATE_VERIFY_FAILED") > 1)
     other.close()
     assert told(table) == {} and not other._tasks
