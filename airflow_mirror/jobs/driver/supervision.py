@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 
 from airflow_mirror.copy.ranges import CopyRange
@@ -29,16 +28,16 @@ class Supervisor:
     """See the module. Of one tail, and one stream after another.
 
     :param settings: reads the clusters' settings. :param turn_s: how long a turn lasts; None: until there is a reason for
-        another one, ``inf``: until its tasks end it.
+        another one, ``inf``: until its tasks end it. :param clock: monotonic, in seconds.
     """
 
     def __init__(
         self, tail: Tail, there: TailHeartbeat, progress: Progress, watches: Watches,
-        settings: Callable[[], object], turn_s: float | None,
+        settings: Callable[[], object], turn_s: float | None, clock: Callable[[], float],
     ) -> None:  # fmt: skip
         self._tail, self._there, self._progress, self._watches = tail, there, progress, watches
         self._settings, self._set = settings, settings()
-        self._turn_s, self._begun = turn_s, 0.0
+        self._turn_s, self._clock, self._begun = turn_s, clock, 0.0
         self._turn = self._told = -1
         self._balance = Balance()
         self._followed: list[CopyRange] = []
@@ -46,7 +45,7 @@ class Supervisor:
     def watch(self, stream: Stream) -> None:
         """Return when the stream has to end, or has ended."""
         tail, table = self._tail, self._progress.table
-        looked = well = time.monotonic()  # `well`: when no partition was known to have stopped
+        looked = well = self._clock()  # `well`: when no partition was known to have stopped
         self._follow()  # so that what is gone is said at once
         while not tail.stopping.wait(LOOK_EVERY_S) and self._there.wishes.pause is None and not stream.must_restart:
             if not stream.is_running:
@@ -54,8 +53,8 @@ class Supervisor:
                     raise TryAgain(stream.failure())
                 return
             if not table.has_stopped():
-                well = time.monotonic()
-            reason = "a partition has stopped" if time.monotonic() - well > MERCY_S else self._reason(stream)
+                well = self._clock()
+            reason = "a partition has stopped" if self._clock() - well > MERCY_S else self._reason(stream)
             if reason:
                 self._end_turn(stream, reason)
             self._watches.look()
@@ -63,8 +62,8 @@ class Supervisor:
             if amended:
                 tail.amended.clear()
                 self._watches.follow(tail.job)
-            if amended or time.monotonic() - looked > _DISCOVER_EVERY_S:
-                looked = time.monotonic()
+            if amended or self._clock() - looked > _DISCOVER_EVERY_S:
+                looked = self._clock()
                 self._discover(stream)
             self._follow()
 
@@ -80,7 +79,7 @@ class Supervisor:
             return "a task has ended"
         if progress.has_untaken():
             return "no task has taken partitions that joined"
-        return self._reason_by_now(time.monotonic())
+        return self._reason_by_now(self._clock())
 
     def _reason_by_now(self, now: float) -> str:
         if self._turn != self._tail.turns:

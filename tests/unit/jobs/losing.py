@@ -87,7 +87,7 @@ class World:
         watches: Any = SimpleNamespace(look=lambda: None, tell=lambda: None)
         crew: Any = SimpleNamespace(may_start_again=lambda _: False)
         try:
-            supervisor = Supervisor(self.tail, self.there, progress, watches, lambda: None, None)
+            supervisor = Supervisor(self.tail, self.there, progress, watches, lambda: None, None, self.stopping.clock)
             following._copy_on(crew, self._start, supervisor, self.tail, self.there, self.held, watches, self.status)
         finally:
             following._end(self.held, self.tail, self.status, is_last=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,6 @@ from airflow_mirror.copy.loop.counters import COUNTERS
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
-from airflow_mirror.jobs.driver import supervision
 from airflow_mirror.jobs.driver.balance import Balance, is_lopsided
 from airflow_mirror.jobs.driver.supervision import Supervisor
 from airflow_mirror.jobs.driver.turns import Change, Tail
@@ -53,22 +53,38 @@ def test_tasks_are_lopsided_where_a_new_deal_does_much_better(
     assert is_lopsided(seen, balance.look(seen), 2) is lopsided
 
 
+class Unwaited(threading.Event):
+    """An event for which nobody waits: time passes in the looks alone."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self.is_set()
+
+
+class Found(Tail):
+    """A tail that discovers these changes, one after the other."""
+
+    changes: Sequence[Change | None] = ()
+
+    def discover(self) -> Change | None:
+        first, self.changes = next(iter(self.changes), None), self.changes[1:]
+        return first
+
+
 @dataclass
 class World:
     """A tail whose streams and tasks are a test's, and a clock that goes on with each look.
 
     :ivar ends: at which look a turn was asked to end. :ivar handed: what was handed out, and before which deal.
-    :ivar changes: what is discovered, one after the other. :ivar after: the table's rows from the first look on.
+    :ivar after: the table's rows from the first look on.
     """
 
-    tail: Tail
+    tail: Found
     lasts: int = 4
     step_s: float = 1.0
     now: float = 0.0
     looks: int = 0
     ends: list[int] = field(default_factory=list)
     handed: list[tuple[list[CopyRange], int]] = field(default_factory=list)
-    changes: list[Change | None] = field(default_factory=list)
     stopped: bool = False
     untaken: bool = False
     partly_over: bool = False
@@ -102,19 +118,19 @@ class World:
             is_running=True, must_restart=False, is_partly_over=self.partly_over, end_turn=lambda: None
         )
         there: Any = SimpleNamespace(wishes=self.wishes)
-        Supervisor(self.tail, there, progress, watches, lambda: self.settings, turn_s).watch(stream)
+        supervisor = Supervisor(
+            self.tail, there, progress, watches, lambda: self.settings, turn_s, clock=lambda: self.now
+        )  # fmt: skip
+        supervisor.watch(stream)
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world() -> World:
     job: Any = SimpleNamespace(options=CopyOptions(mirror="m"), plan=None)
-    made = World(Tail(job, 2))
+    made = World(Found(job, 2, Unwaited()))
     made.tail.ranges = list(RANGES)
     made.tail.deal()
-    monkeypatch.setattr(supervision, "LOOK_EVERY_S", 0.0)
-    monkeypatch.setattr(supervision, "time", SimpleNamespace(monotonic=lambda: made.now))
-    monkeypatch.setattr(made.tail, "discover", lambda: made.changes.pop(0) if made.changes else None)
-    yield made
+    return made
 
 
 def test_a_turn_lasts_while_nothing_asks_for_another_one(world: World) -> None:
@@ -178,7 +194,7 @@ def joined(world: World, *ranges: CopyRange) -> Change:
 
 def test_partitions_join_the_tasks_that_run(world: World) -> None:
     world.lasts, world.step_s = 6, 4.0
-    world.changes = [None, joined(world, JOINS)]
+    world.tail.changes = [None, joined(world, JOINS)]
     world.watch()
     assert world.handed == [([JOINS], 2)] and world.ends == []
 
@@ -187,7 +203,7 @@ def test_partitions_join_the_tasks_that_run(world: World) -> None:
 def test_partitions_that_can_not_join_take_another_turn(world: World, why: str) -> None:
     world.lasts, world.step_s = 6, 4.0
     change = joined(world, JOINS)
-    world.changes = [change if why == "nobody listens" else replace(change, joined=[])]
+    world.tail.changes = [change if why == "nobody listens" else replace(change, joined=[])]
     world.listens = why != "nobody listens"
     world.watch()
     assert len(world.ends) == 1
