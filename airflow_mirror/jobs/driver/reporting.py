@@ -28,17 +28,21 @@ _LAST_S = 120.0  # how long the last report is tried
 
 
 @contextmanager
-def reporting(key: str, target: str, status: StatusFile) -> Iterator[None]:
+def reporting(
+    key: str, target: str, status: StatusFile, every_s: float = _EVERY_S, again_s: float = _AGAIN_S
+) -> Iterator[None]:  # fmt: skip
     """Report what ``status`` says until the block ends; an exception that ends it is reported as well.
 
     :param key: of the reports (:mod:`.runner.reports`); "": nobody asked for them.
     :param target: reference to the target's settings.
+    :param every_s: how often. :param again_s: behind one that failed.
     """
     if not key:
         yield
         return
     ended = threading.Event()
-    thread = threading.Thread(target=_report, args=(key, target, status, ended), name="reports", daemon=True)
+    given = (key, target, status, ended, every_s, again_s)
+    thread = threading.Thread(target=_report, args=given, name="reports", daemon=True)
     thread.start()
     try:
         yield
@@ -50,13 +54,15 @@ def reporting(key: str, target: str, status: StatusFile) -> Iterator[None]:
         thread.join()
 
 
-def _report(key: str, reference: str, status: StatusFile, ended: threading.Event) -> None:
+def _report(
+    key: str, reference: str, status: StatusFile, ended: threading.Event, every_s: float, again_s: float
+) -> None:  # fmt: skip
     complaints = Complaints(log, "no report in the target's state, and the job goes on: %s")
     deadline = float("inf")
     while True:
         try:
             with ClusterAdmin(load(reference, "target")) as target:
-                _report_to(target, key, status, ended)
+                _report_to(target, key, status, ended, every_s)
             return
         except Exception as e:  # also for a mistake of ours: without a last report nobody would know how the job ended
             complaints.of(e)
@@ -65,10 +71,10 @@ def _report(key: str, reference: str, status: StatusFile, ended: threading.Event
                 deadline = min(deadline, now + _LAST_S)
             if now > deadline or (ended.is_set() and isinstance(e, InputError)):
                 return
-            time.sleep(_AGAIN_S)
+            time.sleep(again_s)
 
 
-def _report_to(target: ClusterAdmin, key: str, status: StatusFile, ended: threading.Event) -> None:
+def _report_to(target: ClusterAdmin, key: str, status: StatusFile, ended: threading.Event, every_s: float) -> None:
     state, mirror = state_of(target, f"{key}/"), reports.mirror_of(key)
     reports.forget_old(state_of(target, reports.report_key(mirror, ""), keys_only=True), mirror)
     while True:
@@ -76,4 +82,4 @@ def _report_to(target: ClusterAdmin, key: str, status: StatusFile, ended: thread
         reports.write(state, key, status.content())
         if last:
             return
-        ended.wait(_EVERY_S)
+        ended.wait(every_s)

@@ -53,11 +53,11 @@ def read(state: State, key: str) -> dict[str, Any] | None:
     return RUN_NOW.get(values, *names) if last is None else last
 
 
-def forget_old(state: State, mirror: str) -> None:
-    """Remove the reports of a mirror's jobs beyond the last :data:`KEEP`.
+def forget_old(state: State, mirror: str, keep: int = KEEP) -> None:
+    """Remove the reports of a mirror's jobs beyond the last ones.
 
     :param state: of the keys that begin with ``run/<mirror>/``; their values are not needed.
     """
     keys = [key for key in state.read() if key.startswith(report_key(mirror, ""))]
-    newest = [*dict.fromkeys(key.split("/")[2] for key in keys)][-KEEP:]
+    newest = [*dict.fromkeys(key.split("/")[2] for key in keys)][-keep:]
     state.write(dict.fromkeys(key for key in keys if key.split("/")[2] not in newest))

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from airflow_mirror.errors import InvalidField, NeedsHuman, TryAgain
-from airflow_mirror.jobs.driver import entry, presence, reporting
+from airflow_mirror.jobs.driver import entry, presence
+from airflow_mirror.jobs.driver.reporting import reporting
 from airflow_mirror.jobs.request import JobRequest
 from airflow_mirror.jobs.runner import reports
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.ledger.kinds import MOST_BYTES
-from airflow_mirror.ledger.state import State, state_of
 from tests.builders import request
 from tests.driven.ledger import LedgerCluster
 from tests.unit.ledger.memory import MemoryState
@@ -52,13 +52,12 @@ def test_half_of_a_last_report_ends_no_job() -> None:
     assert (reports.read(state, KEY) or {})["state"] == "RUNNING"
 
 
-def test_reports_of_the_last_jobs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reports, "KEEP", 2)
+def test_reports_of_the_last_jobs_are_kept() -> None:
     state = MemoryState()
     for job in ("one", "two", "three"):
         reports.write(state, reports.report_key("m", job), report("FAILED"))
     reports.write(state, reports.report_key("another", "one"), report())
-    reports.forget_old(state, "m")
+    reports.forget_old(state, "m", keep=2)
     left = {key.rsplit("/", 3)[0] if "/last/" in key else key for key in state.read()}
     assert left == {"run/m/two", "run/m/three", "run/another/one/now"}
 
@@ -82,7 +81,7 @@ class Target:
         return entry.carry_out(lambda: request(JobRequest, target=target, report=key), work, told)
 
 
-def until(question: Callable[[], bool]) -> None:
+def until(question: Callable[[], object]) -> None:
     deadline = time.monotonic() + 60
     while not question():
         assert time.monotonic() < deadline
@@ -94,19 +93,28 @@ def target(ledger_target: LedgerCluster) -> Target:
     return Target(ledger_target)
 
 
-def test_summary_of_a_job_is_its_last_report(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its state can't be written a few times first, each time for as long as a write is tried."""
-    failures = [TryAgain("no broker answered")] * 3
-
-    def failing(*given: Any, **more: Any) -> State:
-        if failures:
-            raise failures.pop()
-        return state_of(*given, **more)
-
-    monkeypatch.setattr(reporting, "state_of", failing)
-    monkeypatch.setattr(reporting, "_AGAIN_S", 0.0)
-    assert target.run(lambda *_: ({"records": 7}, None)) == 0 and not failures
+def test_summary_of_a_job_is_its_last_report(target: Target) -> None:
+    assert target.run(lambda *_: ({"records": 7}, None)) == 0
     assert (target.said["state"], target.said["summary"], target.said["error"]) == ("SUCCEEDED", {"records": 7}, None)
+
+
+class Failing(StatusFile):
+    """One of which nothing can be told a few times."""
+
+    failures = 3
+
+    def content(self) -> dict[str, Any]:
+        if self.failures:
+            self.failures -= 1
+            raise TryAgain("no broker answered")
+        return super().content()
+
+
+def test_last_report_is_tried_until_it_is_written(target: Target) -> None:
+    status = Failing(None)
+    with reporting(KEY, target.cluster.reference, status, again_s=0.0):
+        status.succeed({"records": 7})
+    assert not status.failures and target.said["summary"] == {"records": 7}
 
 
 def test_error_of_a_job_is_reported_with_its_blame(target: Target) -> None:
@@ -123,16 +131,13 @@ def test_bug_in_a_job_is_reported_before_it_ends(target: Target) -> None:
     assert (target.said["state"], target.said["error"]) == ("FAILED", "division by zero")
 
 
-def test_running_job_reports_its_phase_without_partitions(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reporting, "_EVERY_S", 0.01)
-
-    def work(_: JobRequest, status: StatusFile) -> Any:
+def test_running_job_reports_its_phase_without_partitions(target: Target) -> None:
+    status = StatusFile(None)
+    with reporting(KEY, target.cluster.reference, status, every_s=0.01):
+        until(lambda: target.said)
         status.update("copying", partitions=[{"topic": "t"}])
         until(lambda: target.said.get("phase") == "copying")
         assert "partitions" not in target.said
-        return {}, None
-
-    assert target.run(work) == 0
 
 
 def test_job_without_a_key_reports_nothing(target: Target) -> None:
