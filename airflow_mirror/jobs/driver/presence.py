@@ -60,14 +60,16 @@ class TailHeartbeat:
     :param stopping: set if the tail has to end.
     :param wishes: what is wished of the mirror at its start.
     :param plan: returns what the tail copies by now.
+    :param every_s: how often it listens. :param clock: monotonic, in seconds.
     :ivar wishes: what is wished by now. :ivar is_cut_over: whether a cutover of the mirror gives signs of life.
     """
 
     def __init__(
         self, me: ActiveTail | None, target: str, status: StatusFile, stopping: threading.Event, wishes: Wishes,
-        plan: Callable[[], Plan],
+        plan: Callable[[], Plan], every_s: float, clock: Callable[[], float],
     ) -> None:  # fmt: skip
         self._me, self._reference, self._status, self._stopping = me, target, status, stopping
+        self._every_s, self._clock = every_s, clock
         self.wishes, self.plan = wishes, plan
         self.is_cut_over, self._cutovers = False, CutoverSigns()
         self._replaced: TailReplaced | None = None
@@ -146,13 +148,14 @@ class TailHeartbeat:
         assert self._me is not None
         with ClusterAdmin(load(self._reference, "target")) as target:
             heartbeat: Heartbeat | None = None
-            kept_s = time.monotonic()
+            kept_s = self._clock()
             plans = state_of(target, PLAN.below(self._me.name), patience_s=_PATIENCE_S, keys_only=True)
             while True:
                 last = self._ended.is_set()
                 require_me = partial(_require, Ledger(target), self._me)
                 if heartbeat is None and self._attempt(require_me):
-                    heartbeat = Heartbeat(state_of(target, *heard_by(self._me.name), patience_s=_PATIENCE_S), self._me)
+                    state = state_of(target, *heard_by(self._me.name), patience_s=_PATIENCE_S)
+                    heartbeat = Heartbeat(state, self._me, self._clock)
                     self._attempt(partial(heartbeat.forget_others, require_me))  # by the one that copies
                 if heartbeat is not None:
                     self._attempt(partial(self._listen, heartbeat, self._me.name))
@@ -164,10 +167,10 @@ class TailHeartbeat:
                     self._attempt(require_me)
                 if last:
                     return
-                if time.monotonic() - kept_s >= _KEEP_EVERY_S:
+                if self._clock() - kept_s >= _KEEP_EVERY_S:
                     self._attempt(partial(self._keep, plans))
-                    kept_s = time.monotonic()
-                self._ended.wait(_LISTEN_EVERY_S)
+                    kept_s = self._clock()
+                self._ended.wait(self._every_s)
 
     def _keep(self, plans: State) -> None:
         """See that the target has the plan: without it nobody could fail the mirror over."""
@@ -222,14 +225,16 @@ def _require(ledger: Ledger, me: ActiveTail) -> None:
 
 @contextmanager
 def presence(
-    job: CopyJob, request: TailRequest, status: StatusFile, stopping: threading.Event, known_as: str = ""
-) -> Iterator[TailHeartbeat]:
+    job: CopyJob, request: TailRequest, status: StatusFile, stopping: threading.Event, known_as: str = "", *,
+    every_s: float = _LISTEN_EVERY_S, clock: Callable[[], float] = time.monotonic,
+) -> Iterator[TailHeartbeat]:  # fmt: skip
     """Decide that this process is the mirror's tail, and give signs of life until the block ends.
 
     Without a ledger a tail that was started by hand copies on, and says so. It hears no wishes then: it does not begin
     while the mirror is paused.
 
     :param known_as: its job, if it deals partitions to others as that.
+    :param every_s: see :class:`TailHeartbeat`; ``clock`` likewise.
     :param request: ``takeover`` as for :func:`.active.begin`, ``replaces`` as ``lost`` for :class:`.active.Watch`.
     :raises TailRuns: another one lives, here or elsewhere.
     :raises MirrorPaused: the ledger is lost, and the mirror paused.
@@ -256,7 +261,7 @@ def presence(
                 require_not_paused(state, me.name)
             log.warning("whether another tail of the mirror runs is not known, and the copy goes on: %s", e)
             known = None
-    there = TailHeartbeat(known, request.target, status, stopping, wishes, lambda: plan)
+    there = TailHeartbeat(known, request.target, status, stopping, wishes, lambda: plan, every_s, clock)
     there.start()
     try:
         yield there

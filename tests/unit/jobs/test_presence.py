@@ -14,11 +14,9 @@ import pytest
 from airflow_mirror.common.policy import DECISIONS
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.errors import MirrorPaused, TailReplaced, WritingEnded
-from airflow_mirror.jobs.driver import presence as module
 from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.driver.presence import TailHeartbeat, presence
 from airflow_mirror.jobs.request import TailRequest
-from airflow_mirror.jobs.runner import active
 from airflow_mirror.jobs.runner.active import ActiveTail, Watch, active_tail, ask_to_stop, ended
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wish, wish
@@ -33,6 +31,11 @@ from airflow_mirror.wire.error_codes import ErrorCode
 from tests.builders import plan_of, request, topic_plan
 from tests.driven.ledger import LedgerCluster
 from tests.driven.script import Fault
+
+
+def fast_clock() -> float:
+    """By which it is time for a sign every ten milliseconds."""
+    return time.monotonic() * 500
 
 
 class Target:
@@ -59,15 +62,13 @@ class Target:
     @contextmanager
     def tail(self, replaces: str = "") -> Iterator[TailHeartbeat]:
         asked = request(TailRequest, target=self.cluster.reference, replaces=replaces)
-        with presence(self.job, asked, StatusFile(None), self.stopping) as there:
+        with presence(self.job, asked, StatusFile(None), self.stopping, every_s=0.01, clock=fast_clock) as there:
             yield there
             there.ends_with(({}, None))
 
 
 @pytest.fixture
-def target(ledger_target: LedgerCluster, monkeypatch: pytest.MonkeyPatch) -> Target:
-    monkeypatch.setattr(module, "_LISTEN_EVERY_S", 0.01)
-    monkeypatch.setattr(active, "SIGN_EVERY_S", 0.0)
+def target(ledger_target: LedgerCluster) -> Target:
     return Target(ledger_target)
 
 
@@ -128,10 +129,9 @@ def test_a_tail_whose_topics_were_handed_over_ends_well(target: Target, by: str,
 
 
 def test_tail_writes_its_plan_again_where_the_target_has_lost_it(
-    target: Target, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    target: Target, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Somebody deleted the topic: without the plan, nobody could fail the mirror over."""
-    monkeypatch.setattr(module, "_KEEP_EVERY_S", 0.01)
     amendment = next_amendment(target.plan, [topic_plan("later", {0: 0}, source_topic_id="l")], (), "now")
     plan = amended(target.plan, [amendment])
     with target.tail() as there:
