@@ -32,12 +32,13 @@ class Publication:
     The file is written once more at the end, and stays: it then says that the job has ended.
 
     :param file: its directory exists; rewritten every few seconds. None: no file.
-    :param port: 0 takes any free one; None: no port.
+    :param port: 0 takes any free one; None: no port. :param every_s: how often the file is rewritten.
     :ivar address: host and port, or None.
     :raises InvalidField: the file can't be written; the port can't be bound.
     """
 
-    def __init__(self, file: Path | None, port: int | None) -> None:
+    def __init__(self, file: Path | None, port: int | None, every_s: float = EVERY_S) -> None:
+        self._every_s = every_s
         self._file, self._registry = file, CollectorRegistry()  # not the library's own, which has this process's figures
         self._ended = threading.Event()
         self._at_the_end = ExitStack()  # what was begun last ends first
@@ -96,4 +97,4 @@ class Publication:
                 replace_file(file, generate_latest(self._registry), durable=False)
             except OSError as e:  # a full disk is no reason to stop the copy
                 log.warning("%s not written: %s", file, e)
-            self._ended.wait(max(EVERY_S, _SHARE * (time.thread_time() - begun)))
+            self._ended.wait(max(self._every_s, _SHARE * (time.thread_time() - begun)))

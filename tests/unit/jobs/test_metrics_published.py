@@ -30,12 +30,11 @@ from tests.unit.jobs.scraping import collector, parsed, ranges, told, until
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> Iterable[Callable[..., Publication]]:
-    monkeypatch.setattr(publish, "EVERY_S", 0.01)
+def opened() -> Iterable[Callable[..., Publication]]:
     every: list[Publication] = []
 
     def opened(file: Path | None = None, port: int | None = None) -> Publication:
-        every.append(Publication(file, port))
+        every.append(Publication(file, port, every_s=0.01))
         return every[-1]
 
     yield opened
