@@ -13,7 +13,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -108,23 +108,26 @@ class Carried:
     ending: threading.Event = field(default_factory=threading.Event)
     results: Future[list[PartitionResult]] = field(default_factory=Future)
     is_counted: bool = False
-    stopped_at: float = float("inf")  # a partition, by the monotonic clock
+    stopped_at: float = float("inf")  # a partition, by the member's clock
 
 
 class Member:
     """See the module. Belongs to one thread.
 
-    :param source: reference to its settings; ``target`` likewise.
+    :param source: reference to its settings; ``target`` likewise. :param clock: monotonic, in seconds.
     """
 
-    def __init__(self, mirror: Mirror, source: str, target: str, them: Workers, status: StatusFile) -> None:
-        self._mirror, self._source, self._target = mirror, source, target
+    def __init__(
+        self, mirror: Mirror, source: str, target: str, them: Workers, status: StatusFile,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._mirror, self._source, self._target, self._clock = mirror, source, target, clock
         self._workers, self._status = them, status
         self._carried: Carried | None = None
         self._seen: dict[str, int] = {}  # by tail: the number of the last share that was taken up
         self._totals: dict[tuple[str, int, int], PartitionResult] = {}
         self._table = Table(())
-        self._begun = time.monotonic()
+        self._begun = clock()
         self._complaints = Complaints(log, "the tail is not heard, and what it dealt is copied on: %s")
         self._phase = ""
 
@@ -140,7 +143,7 @@ class Member:
             prefixes = SIGN.below(self._mirror.name), SHARE.below(self._mirror.name)
             state: State = state_of(target, *prefixes, patience_s=_PATIENCE_S)
             self._me = JobId(name=self._mirror.name, processes=self._workers.count)
-            heartbeat, watch = Heartbeat(state, self._me), Watch(state)
+            heartbeat, watch = Heartbeat(state, self._me, self._clock), Watch(state, self._clock)
             try:
                 while not stopping.is_set():
                     self._require_tasks_run()
@@ -162,7 +165,7 @@ class Member:
 
     def outcome(self) -> Outcome:
         """Return how it went: what this process has copied for its tails."""
-        return summarise(self._totals.values(), time.monotonic() - self._begun) | {"gone": []}, None
+        return summarise(self._totals.values(), self._clock() - self._begun) | {"gone": []}, None
 
     def _look(self, ledger: Decisions, state: State, heartbeat: Heartbeat, watch: Watch) -> Verdict:
         tail = active_tail(ledger.values(), self._mirror.name)
@@ -225,8 +228,8 @@ class Member:
         carried = self._carried
         if carried is None or not self._table.has_stopped():
             return
-        carried.stopped_at = min(carried.stopped_at, time.monotonic())
-        if time.monotonic() - carried.stopped_at > MERCY_S:
+        carried.stopped_at = min(carried.stopped_at, self._clock())
+        if self._clock() - carried.stopped_at > MERCY_S:
             self._end(carried)
 
     def _require_tasks_run(self) -> None:

@@ -18,7 +18,6 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import FollowDiffers, NeedsHuman, TailRuns, TryAgain
 from airflow_mirror.jobs.driver.turns import Deal
-from airflow_mirror.jobs.plain import member as module
 from airflow_mirror.jobs.plain import shares
 from airflow_mirror.jobs.plain.crew import PlainStream, parted
 from airflow_mirror.jobs.plain.dealer import Dealer
@@ -239,18 +238,23 @@ class FakeWorkers:
         pass
 
 
+class Impatient(threading.Event):
+    """An event for which nobody waits longer than a moment."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return super().wait(0.01 if timeout is None else min(timeout, 0.01))
+
+
 class There:
     """A member in a thread, and the tail whose mirror it shares."""
 
-    def __init__(self, ledger_target: LedgerCluster, patch: pytest.MonkeyPatch) -> None:
-        self.state, self.ledger, self.clock = ledger_target.state, ledger_target.ledger, Clock()
-        self.workers, self.stopping = FakeWorkers(), threading.Event()
+    def __init__(self, ledger_target: LedgerCluster) -> None:
+        self.cluster, self.clock = ledger_target, Clock()
+        self.state, self.ledger = ledger_target.state, ledger_target.ledger
+        self.workers, self.stopping = FakeWorkers(), Impatient()
         self.tail = process(job=TAIL, processes=0, deals=True)
-        self.ended_writing = False
-        patch.setattr(module, "Watch", lambda state: Watch(state, self.clock))
-        patch.setattr(module, "_LOOK_EVERY_S", 0.01)
-        patch.setattr(lease, "is_writing_ended", lambda *_: self.ended_writing)
-        self.member = Member(MIRROR, "a", ledger_target.reference, self.workers, StatusFile(None))  # type: ignore[arg-type]
+        them: Any = self.workers
+        self.member = Member(MIRROR, "a", ledger_target.reference, them, StatusFile(None), self.clock)
         self.ends: tuple[Verdict, str] | Exception | None = None
         self.thread = threading.Thread(target=self._run)
 
@@ -267,6 +271,10 @@ class There:
         self.thread.start()
         until(lambda: active.said(MEMBER, self.state.read(), "m") or self.ends is not None)
         return next((one.job for one in active.said(MEMBER, self.state.read(), "m")), "")
+
+    def end_writing(self) -> None:
+        """Take the lease, as a cutover does."""
+        lease.take(self.cluster.admin.wire, "m", to_end=True)
 
     def give(self, job: str, one: Share) -> None:
         self.state.write(shares.given("m", self.tail.job, job, one, dict(self.state.read())))
@@ -287,8 +295,8 @@ def until(question: Callable[[], Any]) -> None:
 
 
 @pytest.fixture
-def there(ledger_target: LedgerCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[There]:
-    one = There(ledger_target, monkeypatch)
+def there(ledger_target: LedgerCluster) -> Iterator[There]:
+    one = There(ledger_target)
     yield one
     one.stopping.set()
     if one.thread.ident is not None:
@@ -368,7 +376,7 @@ def test_what_only_a_person_can_help_is_not_tried_again(there: There) -> None:
 
 
 def test_a_cutover_that_ended_all_writing_leaves_the_place_empty(there: There) -> None:
-    there.ended_writing = True
+    there.end_writing()
     there.start()
     Heartbeat(there.state, there.tail).give(FAILED, blame="retry", error="the lease is lost")
     assert isinstance(there.end(), NeedsHuman)
@@ -377,7 +385,7 @@ def test_a_cutover_that_ended_all_writing_leaves_the_place_empty(there: There) -
 def test_who_shares_ends_well_with_a_tail_whose_topics_were_handed_over(there: There) -> None:
     handed_over = Owned(topic_id="id", mirror="m", source_id="src", opened_by="hash")
     there.ledger.decide(lambda _: {TOPIC.key("t"): handed_over.value()})
-    there.ended_writing = True
+    there.end_writing()
     there.start()
     Heartbeat(there.state, there.tail).give(SUCCEEDED)
     ended = there.end()
