@@ -215,11 +215,11 @@ def _batches(source: WireCluster, tp: TopicPartition, start: int, end: int, comm
 class WindowBook:
     """Stores resolved windows on the target, so that copy, comparison and repetition use the same offsets on any host.
 
-    :param state: of the keys of its windows; None stores nothing.
+    :param state: of the keys of its windows; None stores nothing. :param keep: how many of them.
     """
 
-    def __init__(self, state: State | None, mirror: str) -> None:
-        self._state, self._mirror = state, mirror
+    def __init__(self, state: State | None, mirror: str, keep: int = KEEP) -> None:
+        self._state, self._mirror, self._keep = state, mirror, keep
 
     def load(self, span: Span, topic_ids: Mapping[str, str]) -> dict[TopicPartition, Window]:
         """Return the stored windows, without topics that were re-created since."""
@@ -260,7 +260,7 @@ class WindowBook:
         before = WINDOW.below(self._mirror, span.name)
         replaced = [old for old in self._state.read() if old.startswith(before) and old not in pieces]
         self._state.write({**pieces, **dict.fromkeys(replaced)})
-        too_old = tuple(WINDOW.below(self._mirror, name) for name in self._names()[:-KEEP])
+        too_old = tuple(WINDOW.below(self._mirror, name) for name in self._names()[: -self._keep])
         self._state.write(dict.fromkeys(key for key in self._state.read() if key.startswith(too_old)))
 
     def _names(self) -> list[str]:
