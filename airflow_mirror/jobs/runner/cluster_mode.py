@@ -32,8 +32,6 @@ from airflow_mirror.ledger.state import State, state_of
 log = logging.getLogger(__name__)
 
 _ASK_EVERY_S = 15.0  # asking costs a second of CPU time
-_LOOK_EVERY_S = 1.0
-_SHUTDOWN_S = 30.0  # from a job's last report to the end of its application
 Handle = Mapping[str, Any]
 
 
@@ -62,6 +60,8 @@ class Elsewhere:
     # --- what each manager answers for itself ---
 
     references = "", ""  # by which the driver finds the settings of source and target
+    look_every_s, silence_s = 1.0, SILENCE_S
+    shutdown_s = 30.0  # from a job's last report to the end of its application
 
     def has_settings(self, spec: JobSpec) -> bool:
         """Return whether executors find the clusters' settings themselves, so that the driver need not send them."""
@@ -159,7 +159,7 @@ class Elsewhere:
                 if handle["kind"] == "streaming_tail" and self._copy(state, handle).get("state") not in FINAL:
                     ask_to_stop(state, str(handle["mirror"]), str(handle["id"]), f"a task on host {process.hostname()}")
                     while self._copy(state, handle).get("state") not in FINAL and time.monotonic() - asked < grace_s:
-                        time.sleep(_LOOK_EVERY_S)
+                        time.sleep(self.look_every_s)
                 clean = self._copy(state, handle).get("state") in FINAL
         except MirrorError as e:
             log.warning("the job can't be asked to stop: %s", e)
@@ -171,9 +171,9 @@ class Elsewhere:
         """See :class:`.place.Place`."""
         if is_here(handle):
             process.end_job(Path(handle["dir"]), grace_s=0.0)  # what may still be submitting it
-        job, deadline = str(handle["id"]), time.monotonic() + (_SHUTDOWN_S if ended_well else 0.0)
+        job, deadline = str(handle["id"]), time.monotonic() + (self.shutdown_s if ended_well else 0.0)
         while (alive := self.ask(job)) and time.monotonic() < deadline:
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(self.look_every_s)
         if alive or (alive is None and not ended_well):
             self.kill(job)
         path = Path(handle["dir"], "status.json")
@@ -211,7 +211,7 @@ class Elsewhere:
         if said != before:
             at = time.monotonic() if before is not None else at  # an old report may be its last one
             self._heard[job] = said, at
-        return time.monotonic() - at < SILENCE_S
+        return time.monotonic() - at < self.silence_s
 
     def _is_there(self, job: str) -> bool:
         return time.monotonic() - self._asked.get(job, float("-inf")) < _ASK_EVERY_S

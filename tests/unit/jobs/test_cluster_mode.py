@@ -5,36 +5,27 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import InputError, JobFailed, JobNeedsHuman, TryAgain, WriterRuns
-from airflow_mirror.jobs.runner import cluster_mode, process, reports
+from airflow_mirror.errors import ClusterUnreachable, InputError, JobFailed, JobNeedsHuman, TryAgain, WriterRuns
+from airflow_mirror.jobs.runner import process, reports
 from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.cluster_mode import Elsewhere
 from airflow_mirror.jobs.runner.command import Submission
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.jobs.runner.spec import JobSpec
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.records import SIGN
+from tests.driven.ledger import LedgerCluster
+from tests.driven.script import Fault, Request
 from tests.unit.jobs.test_local_runner import wait_for
-from tests.unit.ledger.memory import MemoryState
 
 SECRETS = {role: ClientConfig({"bootstrap.servers": "x:1"}, role) for role in ("source", "target")}
-
-
-class Connections:
-    def __enter__(self) -> Connections:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 class Manager(Elsewhere):
@@ -42,15 +33,22 @@ class Manager(Elsewhere):
 
     name = "manager"
     references = "hadoop:s", "hadoop:t"
+    look_every_s, shutdown_s = 0.01, 0.0
 
-    def __init__(self, state: MemoryState) -> None:
-        super().__init__(self._sleep, Connections)  # type: ignore[arg-type]
-        self.state, self.sleeps = state, True
+    def __init__(self, target: LedgerCluster) -> None:
+        super().__init__(self._sleep, self._reach)
+        self.target, self.state, self.sleeps = target, target.state, True
+        self.is_target_away = False
         self.submitted: list[Submission] = []
         self.applications: dict[str, bool | None] = {}
         self.asked = 0
         self.killed: list[str] = []
         self.silent = False
+
+    def _reach(self) -> ClusterAdmin:
+        if self.is_target_away:
+            raise ClusterUnreachable("target", "b:1", "refused")
+        return ClusterAdmin(self.target.config)
 
     def _sleep(self, submission: Submission) -> list[str]:
         self.submitted.append(submission)
@@ -81,12 +79,10 @@ class Manager(Elsewhere):
 
 
 @pytest.fixture
-def manager(monkeypatch: pytest.MonkeyPatch) -> Manager:
-    state = MemoryState()
-    monkeypatch.setattr(cluster_mode, "state_of", lambda *_, **__: state)
-    monkeypatch.setattr(cluster_mode, "_LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr(cluster_mode, "_SHUTDOWN_S", 0.0)
-    return Manager(state)
+def manager(ledger_target: LedgerCluster) -> Iterator[Manager]:
+    one = Manager(ledger_target)
+    yield one
+    one.close()
 
 
 @pytest.fixture
@@ -204,11 +200,12 @@ def test_report_that_came_while_the_manager_was_asked_counts(runner: LocalRunner
 def test_job_is_known_to_a_worker_that_has_only_its_handle(runner: LocalRunner, manager: Manager, tmp_path: Path) -> None:
     handle = runner.ensure_started("bulk", spec(), SECRETS)
     there = {**handle, "dir": str(tmp_path / "other" / "jobs" / "bulk" / "1"), "where": "another host"}
-    other = LocalRunner(tmp_path / "other", Manager(manager.state))
+    other = LocalRunner(tmp_path / "other", Manager(manager.target))
     other.place.applications[handle["id"]] = True  # type: ignore[attr-defined]
     assert other.status(there) == "RUNNING"
     say(manager, handle, "SUCCEEDED", summary={"records": 7})
     assert (other.status(there), other.summary(there)) == ("SUCCEEDED", {"records": 7})
+    other.place.close()
 
 
 def test_another_hosts_submission_is_not_taken_for_a_failed_one(runner: LocalRunner, manager: Manager) -> None:
@@ -218,36 +215,28 @@ def test_another_hosts_submission_is_not_taken_for_a_failed_one(runner: LocalRun
     assert runner.status({**handle, "where": "another host"}) == "RUNNING"
 
 
-def test_neither_source_that_answers_is_no_verdict(
-    runner: LocalRunner, manager: Manager, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_neither_source_that_answers_is_no_verdict(runner: LocalRunner, manager: Manager) -> None:
     handle = runner.ensure_started("bulk", spec(), SECRETS)
     submitter_is_gone(handle)
-
-    def unreachable() -> Any:
-        raise TryAgain("no broker answered")
-
-    monkeypatch.setattr(manager.state, "read", unreachable)
+    manager.close()
+    manager.is_target_away = True
     assert runner.status(handle) == "RUNNING", "the manager has it"
     manager.silent = True
     with pytest.raises(TryAgain):
         runner.status(handle)
 
 
-def test_tail_that_ends_when_asked_is_not_killed(
-    runner: LocalRunner, manager: Manager, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tail_that_ends_when_asked_is_not_killed(runner: LocalRunner, manager: Manager) -> None:
     handle = runner.ensure_started("tail", spec("streaming_tail"), SECRETS)
     asked = f"{SIGN.below('m')}{handle['id']}/stop"
-    write = manager.state.write
 
-    def obey(values: Mapping[str, bytes | None]) -> None:
-        write(values)
-        if asked in values:
-            say(manager, handle, "SUCCEEDED")
+    def obey(_: Request) -> None:
+        if asked in manager.state.read():
+            ended.fault = Fault()
             manager.applications[handle["id"]] = False
+            say(manager, handle, "SUCCEEDED")
 
-    monkeypatch.setattr(manager.state, "write", obey)
+    ended = manager.target.script.on("Produce", Fault(after=obey), times=None)
     assert runner.cancel(handle, grace_s=60) and manager.killed == []
     assert process.members(Path(handle["dir"])) == [], "nobody submits it any more"
 
@@ -274,16 +263,14 @@ def test_killed_job_is_over_although_it_spoke_a_moment_ago(runner: LocalRunner, 
     assert runner.status(handle) == "LOST"
 
 
-def test_job_of_a_manager_that_can_not_be_asked_is_judged_by_its_age(
-    runner: LocalRunner, manager: Manager, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_job_of_a_manager_that_can_not_be_asked_is_judged_by_its_age(runner: LocalRunner, manager: Manager) -> None:
     handle = runner.ensure_started("bulk", spec(), SECRETS)
     submitter_is_gone(handle)
     manager.applications[handle["id"]] = None
     assert runner.status(handle) == "RUNNING", "it was submitted a moment ago"
     say(manager, handle, "RUNNING")  # in 1970
     assert runner.status(handle) == "RUNNING", "that is news"
-    monkeypatch.setattr(cluster_mode, "SILENCE_S", 0.0)
+    manager.silence_s = 0.0
     assert runner.status(handle) == "LOST"
     assert runner.ensure_started("bulk", spec(), SECRETS)["generation"] == 2
     assert manager.killed == [handle["id"]], "it may live"
