@@ -16,16 +16,18 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from airflow_mirror.common import tokens
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.jobs.runner.cluster_mode import Elsewhere, silent
-from airflow_mirror.jobs.runner.command import JVM_OPTIONS, spark_home
+from airflow_mirror.jobs.runner.command import JVM_OPTIONS, Submit, spark_home
 from airflow_mirror.jobs.runner.java import find_java
 from airflow_mirror.jobs.runner.spec import JobSpec
+from airflow_mirror.kafka.admin import ClusterAdmin
 
 _SECRETS = {role: f"airflow-mirror.{role}" for role in ("source", "target")}
 _COMMAND = "org.apache.hadoop.yarn.client.cli.ApplicationCLI"
@@ -42,11 +44,36 @@ class Application:
     final_state: str
 
 
+def run_yarn(*arguments: str, java: Path | None = None, patience_s: float = _PATIENCE_S) -> str:
+    """Run ``yarn application`` and return what it prints.
+
+    :param java: None: the one that is found here. :raises TryAgain: YARN does not answer.
+    """
+    classpath = os.pathsep.join([_conf_dir(os.environ), str(spark_home() / "jars" / "*")])
+    jvm = [str(java or find_java().executable), *JVM_OPTIONS.split(), "-Xmx128m", "-cp", classpath]
+    command = [*jvm, _COMMAND, "application", *arguments]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=patience_s
+        )
+    except subprocess.TimeoutExpired:
+        raise silent("YARN", f"no answer within {patience_s:.0f} s") from None
+    if done.returncode:
+        raise silent("YARN", (done.stderr.strip() or done.stdout.strip())[-1000:])
+    return done.stdout
+
+
 class Yarn(Elsewhere):
-    """See the module, :class:`.cluster_mode.Elsewhere` and :class:`.place.Place`."""
+    """See the module, :class:`.cluster_mode.Elsewhere` and :class:`.place.Place`. :param run: asks YARN."""
 
     name = "yarn"
     references = f"hadoop:{_SECRETS['source']}", f"hadoop:{_SECRETS['target']}"
+
+    def __init__(
+        self, submit: Submit, open_target: Callable[[], ClusterAdmin], run: Callable[..., str] = run_yarn
+    ) -> None:  # fmt: skip
+        super().__init__(submit, open_target)
+        self._run = run
 
     def has_settings(self, spec: JobSpec) -> bool:
         """See :class:`.cluster_mode.Elsewhere`. They get the same credentials as the driver."""
@@ -95,7 +122,7 @@ class Yarn(Elsewhere):
         found = self._find(job)
         if found is None or found.state in _ENDED:
             return False
-        _run("-kill", found.id)
+        self._run("-kill", found.id)
         return True
 
     def why(self, job: str) -> str:
@@ -103,14 +130,14 @@ class Yarn(Elsewhere):
         found = self._find(job)
         if found is None:
             return ""
-        said = re.search(r"Diagnostics : (.*?)\n\tUnmanaged Application", _run("-status", found.id), re.DOTALL)
+        said = re.search(r"Diagnostics : (.*?)\n\tUnmanaged Application", self._run("-status", found.id), re.DOTALL)
         return (
             f"{found.id} is {found.state} ({found.final_state}) on YARN, and the job said nothing at its end. YARN says: "
             f"{said.group(1).strip() if said else 'nothing'}. Its log: yarn logs -applicationId {found.id}"
         )
 
     def _find(self, job: str) -> Application | None:
-        for line in _run("-list", "-appTags", tag_of(job), "-appStates", "ALL").splitlines():
+        for line in self._run("-list", "-appTags", tag_of(job), "-appStates", "ALL").splitlines():
             fields = [field.strip() for field in line.split("\t")]
             if fields[0].startswith("application_"):  # id, name, type, user, queue, state, final state, ...
                 return Application(fields[0], fields[5], fields[6])
@@ -120,22 +147,6 @@ class Yarn(Elsewhere):
 def tag_of(job: str) -> str:
     """Return the tag of a job's application, from its id. YARN writes tags in small letters."""
     return f"airflow-mirror-{job}"
-
-
-def _run(*arguments: str) -> str:
-    """Run ``yarn application`` and return what it prints."""
-    classpath = os.pathsep.join([_conf_dir(os.environ), str(spark_home() / "jars" / "*")])
-    java = [str(find_java().executable), *JVM_OPTIONS.split(), "-Xmx128m", "-cp", classpath]
-    command = [*java, _COMMAND, "application", *arguments]
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=_PATIENCE_S
-        )
-    except subprocess.TimeoutExpired:
-        raise silent("YARN", f"no answer within {_PATIENCE_S:.0f} s") from None
-    if done.returncode:
-        raise silent("YARN", (done.stderr.strip() or done.stdout.strip())[-1000:])
-    return done.stdout
 
 
 def _conf_dir(env: Mapping[str, str]) -> str:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from airflow_mirror.common import tokens
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import InvalidField, TryAgain
-from airflow_mirror.jobs.runner import yarn
+from airflow_mirror.errors import ClusterUnreachable, InvalidField, TryAgain
 from airflow_mirror.jobs.runner.directory import open_generation
 from airflow_mirror.jobs.runner.spec import JobSpec
-from airflow_mirror.jobs.runner.yarn import Yarn, tag_of
+from airflow_mirror.jobs.runner.yarn import Yarn, run_yarn, tag_of
+from airflow_mirror.kafka.admin import ClusterAdmin
 
 SECRETS = {
     role: ClientConfig({"bootstrap.servers": "x:1", "sasl.password": f"hunter2-{role}"}, role)
@@ -40,7 +41,14 @@ second line
 def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Yarn:
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     monkeypatch.delenv(tokens.FILE_VARIABLE, raising=False)
-    return Yarn(lambda submission: [f"{k}={v}" for k, v in submission.conf.items()], lambda: None)  # type: ignore
+    return asking(run_yarn)
+
+
+def asking(run: Callable[..., str]) -> Yarn:
+    def open_target() -> ClusterAdmin:
+        raise ClusterUnreachable("target", "x:1", "refused")
+
+    return Yarn(lambda submission: [f"{k}={v}" for k, v in submission.conf.items()], open_target, run)
 
 
 def spec(**conf: str) -> JobSpec:
@@ -95,12 +103,12 @@ def test_credentials_of_the_worker_itself_are_not_replaced(place: Yarn, monkeypa
 
 
 class Command:
-    """``yarn application`` with these answers; what it was asked."""
+    """``yarn application`` with these answers; what it was asked, and where jobs run by it."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, state: str = "RUNNING", final: str = "UNDEFINED") -> None:
+    def __init__(self, state: str = "RUNNING", final: str = "UNDEFINED") -> None:
         self.asked: list[tuple[str, ...]] = []
         self._listed = LISTED.format(state=state, final=final) if state else LISTED.splitlines()[0]
-        monkeypatch.setattr(yarn, "_run", self._run)
+        self.place = asking(self._run)
 
     def _run(self, *arguments: str) -> str:
         self.asked.append(arguments)
@@ -111,40 +119,33 @@ class Command:
     ("state", "runs"),
     [("ACCEPTED", True), ("RUNNING", True), ("FINISHED", False), ("FAILED", False), ("KILLED", False), ("", False)],
 )
-def test_application_runs_until_yarn_says_it_ended(
-    place: Yarn, monkeypatch: pytest.MonkeyPatch, state: str, runs: bool
-) -> None:
-    command = Command(monkeypatch, state)
-    assert place.ask("1") is runs
+def test_application_runs_until_yarn_says_it_ended(state: str, runs: bool) -> None:
+    command = Command(state)
+    assert command.place.ask("1") is runs
     assert command.asked == [("-list", "-appTags", "airflow-mirror-1", "-appStates", "ALL")]
 
 
-def test_only_an_application_that_runs_is_killed(place: Yarn, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = Command(monkeypatch)
-    assert place.kill("1") and command.asked[-1] == ("-kill", "application_17_0001")
+def test_only_an_application_that_runs_is_killed() -> None:
+    command = Command()
+    assert command.place.kill("1") and command.asked[-1] == ("-kill", "application_17_0001")
     for state in ("KILLED", ""):
-        command = Command(monkeypatch, state)
-        assert not place.kill("1") and len(command.asked) == 1
+        command = Command(state)
+        assert not command.place.kill("1") and len(command.asked) == 1
 
 
-def test_why_an_application_ended_is_what_yarn_says(place: Yarn, monkeypatch: pytest.MonkeyPatch) -> None:
-    Command(monkeypatch, "FAILED", "FAILED")
-    said = place.why("1")
+def test_why_an_application_ended_is_what_yarn_says() -> None:
+    said = Command("FAILED", "FAILED").place.why("1")
     assert "application_17_0001 is FAILED (FAILED)" in said and "exited with status 1\nsecond line. Its log" in said
-    Command(monkeypatch, "")
-    assert place.why("1") == ""
+    assert Command("").place.why("1") == ""
 
 
 @pytest.mark.parametrize("program", ["exit 3", "sleep 60"])
-def test_yarn_that_does_not_answer_is_no_verdict(
-    place: Yarn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str
-) -> None:
+def test_yarn_that_does_not_answer_is_no_verdict(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> None:
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     java = tmp_path / "java"
     java.write_text(f"#!/bin/sh\necho no ResourceManager >&2; exec {program}\n" if "sleep" in program else
                     f"#!/bin/sh\necho no ResourceManager >&2; {program}\n")  # fmt: skip
     java.chmod(0o755)
-    found: Any = type("Java", (), {"executable": java})
-    monkeypatch.setattr(yarn, "find_java", lambda: found)
-    monkeypatch.setattr(yarn, "_PATIENCE_S", 1.0)
+    place = asking(partial(run_yarn, java=java, patience_s=1.0))
     with pytest.raises(TryAgain, match="YARN can't be asked .*(no ResourceManager|no answer within 1 s)"):
         place.ask("1")
