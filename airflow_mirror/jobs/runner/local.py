@@ -42,13 +42,14 @@ class LocalRunner:
 
     :param mirror_home: the mirror's directory; jobs live in ``<mirror_home>/jobs/<name>/<generation>/``.
     :param place: where their drivers run; default: on this host, with the installed Spark.
+    :param keep: how many directories of jobs that have ended are kept.
 
     A *handle* is the JSON content of job.json: ``name, generation, dir, kind, id, mirror, place, pid, started, host,
     where, spec``. It survives a trip through XCom or a state store.
     """
 
-    def __init__(self, mirror_home: str | Path, place: Place | None = None) -> None:
-        self.jobs = Path(mirror_home).resolve() / "jobs"
+    def __init__(self, mirror_home: str | Path, place: Place | None = None, keep: int = KEEP_JOBS) -> None:
+        self.jobs, self._keep = Path(mirror_home).resolve() / "jobs", keep
         self._here = ThisHost()
         self.place = place or self._here
 
@@ -74,10 +75,10 @@ class LocalRunner:
             return handle
 
     def _forget_old(self) -> None:
-        """Remove the directories of the oldest jobs that ended, beyond the last :data:`KEEP_JOBS`."""
+        """Remove the directories of the oldest jobs that ended, beyond those that are kept."""
         ended = [h for job in self.jobs.iterdir() if job.is_dir() and (h := self.find(job.name)) is not None]
         ended = [h for h in ended if h["name"] != TAIL and self.status(h) != state.RUNNING]
-        for handle in sorted(ended, key=lambda h: Path(h["dir"]).stat().st_mtime)[:-KEEP_JOBS]:
+        for handle in sorted(ended, key=lambda h: Path(h["dir"]).stat().st_mtime)[: -self._keep]:
             shutil.rmtree(self.jobs / handle["name"], ignore_errors=True)
 
     def _reattach(self, handle: Handle, spec: JobSpec) -> Handle:

@@ -59,17 +59,19 @@ def end(pids: list[int], number: int) -> None:
             pass  # it ended by itself
 
 
-def end_job(job_dir: Path, grace_s: float) -> bool:
+def end_job(job_dir: Path, grace_s: float, send: Callable[[list[int], int], object] = end) -> bool:
     """End every process of a job: SIGTERM, after ``grace_s`` SIGKILL. Return whether SIGTERM was enough.
 
     New processes may appear while it stops (a worker about to be started), so this repeats until none is left.
+
+    :param send: sends them a signal.
     """
     seen = _members(job_dir)
-    end(list(seen), signal.SIGTERM)
+    send(list(seen), signal.SIGTERM)
     if wait_until_gone(job_dir, grace_s, seen):
         return True
     for _ in range(50):
-        end(members(job_dir), signal.SIGKILL)
+        send(members(job_dir), signal.SIGKILL)
         if wait_until_gone(job_dir, 0.2, seen):
             break
     return False

@@ -16,7 +16,7 @@ import pytest
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import InputError, JobFailed, JobNeedsHuman, TryAgain, WriterRuns
-from airflow_mirror.jobs.runner import directory, local, process
+from airflow_mirror.jobs.runner import directory, process
 from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.command import Submission
 from airflow_mirror.jobs.runner.local import LocalRunner
@@ -225,22 +225,22 @@ def test_stop_ends_what_does_not_listen(runner: LocalRunner) -> None:
     assert runner.status(handle) == "LOST"
 
 
-def test_a_process_that_ends_counts_until_it_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_ends_counts_until_it_is_gone(tmp_path: Path) -> None:
     """It gives up its environment, by which it is found, before: a cancelled job was called running."""
-    ends_late = "signal.signal(15, lambda *_: (time.sleep(0.3), sys.exit()))"
-    code = f"import signal, sys, time; {ends_late}; print(1, flush=True); time.sleep(60)"
+    gives_up = "os.execve(sys.executable, [sys.executable, '-c', 'import time; time.sleep(0.5)'], {})"
+    ends_late = f"signal.signal(15, lambda *_: {gives_up})"
+    code = f"import os, signal, sys, time; {ends_late}; print(1, flush=True); time.sleep(60)"
     environment = {**os.environ, process.JOB_DIR_VARIABLE: str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE) as job:
         assert job.stdout is not None and job.stdout.readline()
-        started, end = process.started_at(job.pid), process.end
+        started = process.started_at(job.pid)
 
-        def ends(pids: list[int], number: int) -> None:
-            end(pids, number)
-            monkeypatch.setattr(process, "_environment_has", lambda *_: False)
+        def send(pids: list[int], number: int) -> None:
+            process.end(pids, number)
+            wait_for(lambda: not process.members(tmp_path))
 
-        monkeypatch.setattr(process, "end", ends)
         assert process.members(tmp_path) == [job.pid]
-        assert process.end_job(tmp_path, grace_s=60) and not process.is_alive(job.pid, started)
+        assert process.end_job(tmp_path, grace_s=60, send=send) and not process.is_alive(job.pid, started)
 
 
 def test_secrets_are_in_no_job_file_or_command_line(runner: LocalRunner) -> None:
@@ -270,8 +270,8 @@ def test_job_names_are_file_names_and_differ_by_parts() -> None:
     assert "/" not in directory.job_name("../../etc", "t", "r", 3)
 
 
-def test_of_the_jobs_that_ended_only_the_last_are_kept(runner: LocalRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "KEEP_JOBS", 2)
+def test_of_the_jobs_that_ended_only_the_last_are_kept(runner: LocalRunner) -> None:
+    runner = LocalRunner(runner.jobs.parent, runner.place, keep=2)
     for n in range(4):
         handle = runner.ensure_started(f"window-{n}", spec("quick"), SECRETS)
         ended(runner, handle)
