@@ -40,12 +40,12 @@ class Retained(NamedTuple):
 class RetainedWatch:
     """Asks the source in a thread of its own, from :meth:`start` to :meth:`close`.
 
-    :param source: reference to its settings.
+    :param source: reference to its settings. :param every_s: how often.
     :ivar last: what was found last. It is replaced, never changed.
     """
 
-    def __init__(self, source: str, table: Table) -> None:
-        self._source, self._table, self._ended = source, table, threading.Event()
+    def __init__(self, source: str, table: Table, every_s: float = EVERY_S) -> None:
+        self._source, self._table, self._every_s, self._ended = source, table, every_s, threading.Event()
         self._thread = threading.Thread(target=self._run, name="retained", daemon=True)
         self.last = Retained()
 
@@ -70,7 +70,7 @@ class RetainedWatch:
                     self.last, read_at = Retained(), -math.inf
                     if str(e) != said:  # who may not ask is refused each time
                         log.info("what the source keeps is unknown: %s", said := str(e))
-                self._ended.wait(EVERY_S)
+                self._ended.wait(self._every_s)
 
 
 def look(source: ClusterAdmin, table: Table, kept_s: Mapping[str, float] | None) -> Retained:

@@ -15,13 +15,15 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.delays import Delays
 from airflow_mirror.copy.phase import Phase
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.errors import BrokerError
 from airflow_mirror.jobs.metrics.measures import Spread, by_partition
-from airflow_mirror.jobs.progress import retained as retained_watch
 from airflow_mirror.jobs.progress.delay import Moment, behind, lag_s
 from airflow_mirror.jobs.progress.retained import Retained, RetainedWatch, look
 from airflow_mirror.jobs.progress.table import Row, Run, Table
 from airflow_mirror.kafka.model import ConfigEntry
+from airflow_mirror.wire.error_codes import ErrorCode
+from tests.driven.cluster import DrivenCluster
+from tests.driven.script import Fault
+from tests.driven.validation import TopicConfig
 from tests.unit.jobs.scraping import collector, parsed, ranges, scraped, told, until
 
 # --- what the figures are --------------------------------------------------------------------------------------------
@@ -183,26 +185,24 @@ def test_source_is_asked_for_its_starts_and_how_long_it_keeps(
 
 def test_source_that_can_not_be_asked_leaves_headroom_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was found before would pass for the present."""
-    answers: list[Any] = [Retained({}, {"orders": 1.0}), BrokerError("list offsets", 7, "REQUEST_TIMED_OUT"), Retained()]
-    given, seen = list[Any](), list[Any]()
-
-    def answer(_source: Any, _table: Table, kept_s: Any) -> Retained:
-        given.append(kept_s)
-        seen.append(watch.last)
-        found = answers.pop(0) if answers else Retained()
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    monkeypatch.setattr(retained_watch, "look", answer)
-    monkeypatch.setattr(retained_watch, "EVERY_S", 0.001)
-    monkeypatch.setenv("HERE", '{"bootstrap.servers": "h:1"}')
-    watch = RetainedWatch("env:HERE", Table(ranges()))
-    watch.start()
-    until(lambda: len(given) > 3)
-    watch.close()
-    assert given[:3] == [None, {"orders": 1.0}, None], "settings are read again after a failure"
-    assert seen[:3] == [Retained(), Retained({}, {"orders": 1.0}), Retained()]
+    seen = list[Retained]()
+    with DrivenCluster("source") as source:
+        source.create("orders", 3, TopicConfig(retention_ms=1000))
+        monkeypatch.setenv("HERE", source.config.dump())
+        watch = RetainedWatch("env:HERE", Table(ranges()), every_s=0.001)
+        note = lambda _: seen.append(watch.last)  # noqa: E731
+        refused = Fault(before=note, effect=False, code=ErrorCode.UNKNOWN_SERVER_ERROR)
+        source.script.on("ListOffsets", refused, nth=2)
+        source.script.on("ListOffsets", Fault(before=note), times=None)
+        watch.start()
+        until(lambda: len(seen) > 3)
+        watch.close()
+        asked = [one.api for one in source.asked("ListOffsets", "DescribeConfigs")]
+    assert asked[:5] == ["ListOffsets", "DescribeConfigs", "ListOffsets", "ListOffsets", "DescribeConfigs"], (
+        "settings are read again after a failure"
+    )
+    starts = {one.source: 0 for one in ranges()}
+    assert seen[:3] == [Retained(), Retained(starts, {"orders": 1.0}), Retained()]
 
 
 def test_every_state_has_a_figure_and_stopped_partitions_one_each() -> None:
