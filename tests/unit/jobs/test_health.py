@@ -21,6 +21,8 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.sync.lag import PartitionLag
 from airflow_mirror.wire.errors import ApiNotServed
 from tests.builders import plan_of, topic_plan
+from tests.memory.admin import MemoryAdmin
+from tests.memory.cluster import MemoryCluster
 
 MIRROR = Mirror(name="m", source="src", target="dst", topics=["t"])
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -217,7 +219,8 @@ class Cluster:
     def __init__(self, logs: Mapping[int, tuple[int, int]], **settings: str) -> None:
         self.config = ClientConfig({"bootstrap.servers": "127.0.0.1:1"}, "cluster")
         self.logs, self.settings, self.age_s = dict(logs), settings, {offset: 0.0 for offset in range(100)}
-        self.wire, self.away = self, set[str]()
+        self.wire: Any = self
+        self.away = set[str]()
 
     def _ask(self, what: str) -> None:
         if what in self.away:
@@ -257,6 +260,8 @@ class World:
         )
         self.source = Cluster({0: (0, 50), 1: (0, 50)}, cleanup_policy="delete", retention_ms="3600000")
         self.target = Cluster({0: (0, 50), 1: (0, 50)}, retention_ms="-1")
+        self.target.wire = MemoryAdmin(MemoryCluster("target")).wire
+        self.held = lease.take(self.target.wire, "m")
         self.meanwhile: Any = lambda: None
 
     def fences(self) -> list[str]:
@@ -273,8 +278,7 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(lease, "is_anybody_writing", lambda *_: True)
+def world() -> World:
     return World()
 
 
@@ -372,10 +376,8 @@ def test_what_gets_no_answer_leaves_the_rest_known(world: World) -> None:
     assert facts.tail == WELL.tail and facts.lease == "a job"
 
 
-@pytest.mark.parametrize(("ended", "holder"), [(True, "a cutover"), (False, "nobody")])
-def test_who_holds_the_lease_is_told_apart(
-    world: World, monkeypatch: pytest.MonkeyPatch, ended: bool, holder: str
-) -> None:
-    monkeypatch.setattr(lease, "is_anybody_writing", lambda *_: False)
-    monkeypatch.setattr(lease, "is_writing_ended", lambda *_: ended)
-    assert world.gather().lease == holder
+def test_who_holds_the_lease_is_told_apart(world: World) -> None:
+    lease.release(world.target.wire, world.held)
+    assert world.gather().lease == "nobody"
+    lease.take(world.target.wire, "m", to_end=True)
+    assert world.gather().lease == "a cutover"
