@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
-from airflow_mirror.jobs.progress import figures, keeper, poller, wording
+from airflow_mirror.jobs.progress import keeper, poller, wording
 from airflow_mirror.jobs.progress.delay import Moment, behind
 from airflow_mirror.jobs.progress.figures import (
     MAX_ROWS,
@@ -26,9 +27,12 @@ from airflow_mirror.jobs.progress.figures import (
     worth_listing,
 )
 from airflow_mirror.jobs.progress.listener import Hosts
-from airflow_mirror.jobs.progress.retained import Retained, RetainedWatch
+from airflow_mirror.jobs.progress.retained import Retained
 from airflow_mirror.jobs.progress.table import Table
 from airflow_mirror.jobs.runner.status import StatusFile
+from tests.driven.cluster import DrivenCluster
+from tests.driven.content import Writer
+from tests.driven.validation import TopicConfig
 from tests.listening import listeners
 from tests.unit.jobs.progress import Job, bounded, row, tail, told
 
@@ -279,20 +283,33 @@ def test_nothing_is_written_after_the_final_state(tmp_path: Path) -> None:
     assert (final["state"], final["phase"], final["summary"]) == ("SUCCEEDED", "done", {"records": 7})
 
 
-def ask_nobody(monkeypatch: pytest.MonkeyPatch, **kept_s: float) -> None:
-    """Let neither cluster be asked: nobody knows positions, and what the source keeps is given."""
-    monkeypatch.setattr(keeper, "poll", lambda *_: None)
-    monkeypatch.setattr(RetainedWatch, "_run", lambda self: setattr(self, "last", Retained({}, kept_s)))
+@pytest.fixture
+def orders(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """Create the topic on both clusters, with nine records in each partition, which the source keeps for an hour."""
+    with DrivenCluster("source") as source, DrivenCluster("target") as target:
+        monkeypatch.setenv("S", source.config.dump())
+        monkeypatch.setenv("T", target.config.dump())
+
+        def create(partitions: int) -> None:
+            for cluster in (source, target):
+                for log in cluster.create("orders", partitions, TopicConfig(retention_ms=3_600_000)).logs:
+                    Writer(log).plain(9)
+
+        yield create
 
 
-def test_summary_of_a_running_job_has_lag_and_headroom_in_seconds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ask_nobody(monkeypatch, orders=3600.0)
-    progress = keeper.Progress("s", "t", [tail()], True, StatusFile(tmp_path), None)
-    progress.table.see(("orders", 0, 0), 9, 9)
+def until(question: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 240
+    while not question():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_summary_of_a_running_job_has_lag_and_headroom_in_seconds(tmp_path: Path, orders: Callable[[int], None]) -> None:
+    orders(1)
+    progress = keeper.Progress("env:S", "env:T", [tail()], True, StatusFile(tmp_path), None)
     progress.start()
-    progress.retained._thread.join()
+    until(lambda: progress.retained.last.kept_s and progress.table.rows()[0].end == 9)
     progress.stop()
     summary = json.loads((tmp_path / "status.json").read_text())["summary"]
     assert (summary["lag_s"], summary["headroom_s"]) == (0.0, 3600)
@@ -312,35 +329,39 @@ def test_one_partition_of_which_nobody_knows_makes_the_summary_unknown() -> None
 
 
 def test_job_leaves_exact_rows_and_a_line_in_its_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, orders: Callable[[int], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    ask_nobody(monkeypatch)
-    monkeypatch.setattr(figures, "MAX_ROWS", 1)
-    progress = keeper.Progress("s", "t", [bounded(0), bounded(1)], True, StatusFile(tmp_path))
+    count = MAX_ROWS + 1
+    orders(count)
+    many = [bounded(p, start=9, end=1009) for p in range(count)]
+    progress = keeper.Progress("env:S", "env:T", many, True, StatusFile(tmp_path))
     assert progress.report_to and progress.report_to.startswith("127.0.0.1 ")
-    result = PartitionResult(topic="orders", target_topic="orders", partition=0, position=1000, done=True, records=7)
+    result = PartitionResult(topic="orders", target_topic="orders", partition=0, position=1009, done=True, records=7)
     status: dict[str, Any] = {"partitions": []}
-    with caplog.at_level(logging.INFO):
+
+    def is_written() -> bool:
+        status.update(json.loads((tmp_path / "status.json").read_text()))
+        return bool(status["partitions"])
+
+    with caplog.at_level(logging.INFO, keeper.log.name):
         progress.start()
-        deadline = time.monotonic() + 240
-        while not status["partitions"]:
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
-            status = json.loads((tmp_path / "status.json").read_text())
+        until(is_written)
         progress.stop([replace(result, target_partition=0)])
-    assert status["summary"]["lag"] == 2000 and "0 % of 2,000 offsets in 2 partitions" in caplog.messages[0]
+    assert status["summary"]["lag"] == 1_001_000
+    assert "0 % of 1,001,000 offsets in 1,001 partitions" in caplog.messages[0]
     status = json.loads((tmp_path / "status.json").read_text())
-    assert [(row["partition"], row["lag"]) for row in status["partitions"]] == [(1, 1000)] and status["left_out"] == 1
-    assert (status["summary"]["records"], status["summary"]["lag"]) == (7, 1000)
-    assert "50 % of 2,000 offsets in 2 partitions" in caplog.messages[-1]
+    assert {(row["partition"], row["lag"]) for row in status["partitions"]} == {(p, 1000) for p in range(1, count)}
+    assert (status["left_out"], len(status["partitions"])) == (1, MAX_ROWS)
+    assert (status["summary"]["records"], status["summary"]["lag"]) == (7, 1_000_000)
+    assert "of 1,001,000 offsets in 1,001 partitions" in caplog.messages[-1]
 
 
 def test_job_without_a_port_is_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, orders: Callable[[int], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    ask_nobody(monkeypatch)
+    orders(1)
     nowhere = Hosts("192.0.2.1", "driver.example")  # TEST-NET-1: no interface has it
-    progress = keeper.Progress("s", "t", [bounded()], True, StatusFile(tmp_path), nowhere)
+    progress = keeper.Progress("env:S", "env:T", [bounded()], True, StatusFile(tmp_path), nowhere)
     assert progress.report_to is None and "can't listen on 192.0.2.1" in caplog.text
     progress.start()
     progress.end_turn()
@@ -348,12 +369,10 @@ def test_job_without_a_port_is_shown(
     assert len(json.loads((tmp_path / "status.json").read_text())["partitions"]) == 1
 
 
-def test_job_that_is_to_listen_nowhere_is_shown_and_opens_no_port(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ask_nobody(monkeypatch)
+def test_job_that_is_to_listen_nowhere_is_shown_and_opens_no_port(tmp_path: Path, orders: Callable[[int], None]) -> None:
+    orders(1)
     before = listeners([os.getpid()])
-    progress = keeper.Progress("s", "t", [bounded()], True, StatusFile(tmp_path), None)
+    progress = keeper.Progress("env:S", "env:T", [bounded()], True, StatusFile(tmp_path), None)
     assert progress.report_to is None and listeners([os.getpid()]) == before
     progress.start()
     progress.end_turn()
