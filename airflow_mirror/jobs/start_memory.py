@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.policy import MAPS, starts_group
@@ -76,9 +76,12 @@ def begun_at(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, modes: 
     return Begun(starts) if mirror.start_group is None else taken_over(mirror, source, target, starts)
 
 
-def remember(plan: Plan, target: ClusterAdmin) -> None:
+def remember(
+    plan: Plan, target: ClusterAdmin, patience_s: float = _PATIENCE_S, pause: Callable[[float], object] = time.sleep
+) -> None:  # fmt: skip
     """Store where the plan begins, before anything is copied.
 
+    :param patience_s: how long it is tried. :param pause: sleeps so many seconds.
     :raises MissingRight: no READ on the group: a later job could not know which offsets this one used for "latest".
     """
     if plan.mirror.partitioning == "by_key":
@@ -88,7 +91,7 @@ def remember(plan: Plan, target: ClusterAdmin) -> None:
         for t in plan.topics
         for p, start in t.starts.items()
     }
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while True:
         try:
             return target.commit_group_offsets(starts_group(plan.mirror.name), positions, unfenced)
@@ -96,7 +99,7 @@ def remember(plan: Plan, target: ClusterAdmin) -> None:
             if time.monotonic() > deadline:
                 raise
             log.info("the start of the copy is not stored yet: %s", e)
-            time.sleep(1.0)
+            pause(1.0)
 
 
 def _metadata(topic: TopicPlan, mirror: Mirror) -> str:

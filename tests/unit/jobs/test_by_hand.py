@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition as TP
-from airflow_mirror.common.policy import MAPS, starts_group
+from airflow_mirror.common.policy import DECISIONS, starts_group
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.errors import BrokerError, InputError, LedgerLost
@@ -18,12 +17,17 @@ from airflow_mirror.jobs import start_memory
 from airflow_mirror.jobs.driver import by_hand
 from airflow_mirror.jobs.driver.prepare import CopyJob, frozen_starts, resolve_ranges
 from airflow_mirror.jobs.request import BulkRequest
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry, GroupPosition, TopicInfo
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.model import Plan, TopicPlan
 from tests.builders import request
+from tests.driven.cluster import DrivenCluster
+from tests.driven.content import Writer
+from tests.driven.copying import copy, create_maps, ranges_of
+from tests.driven.ledger import LedgerCluster
 from tests.unit.cutover.builders import a_plan
 
 MIRROR = Mirror(name="flow", source="src", target="dst", topics=["orders", "users"], start="latest")
@@ -61,27 +65,19 @@ def plan_of(starts: dict[int, int], mirror: Mirror = MIRROR) -> Plan:
     return replace(plan, mirror=mirror, topics=(replace(plan.topics[0], starts=starts, ends={0: 900}),))
 
 
-def test_nothing_is_touched_where_the_ledger_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_touched_where_the_ledger_is_lost(ledger_target: LedgerCluster, tmp_path: Path) -> None:
     """A topic may be in production: to hold its settings, or to write there, is not the copy's to try."""
-
-    class Lost:
-        def __init__(self, _: object) -> None:
-            pass
-
-        def values(self) -> Any:
-            raise LedgerLost("deleted")
-
-    touched = list[str]()
-    for name in ("create_target_topics", "sync_configs", "remember", "begin"):
-        monkeypatch.setattr(by_hand, name, lambda *_, name=name, **__: touched.append(name))
-    clusters = {"source": FakeAdmin({"orders": [(0, 500)]}), "target": FakeAdmin({"orders": [(0, 0)]})}
-    monkeypatch.setattr(by_hand, "load", lambda _, role: role)
-    monkeypatch.setattr(by_hand, "ClusterAdmin", lambda role: nullcontext(clusters[role]))
-    monkeypatch.setattr(by_hand, "Ledger", Lost)
-    for hold in (True, False):
-        with pytest.raises(LedgerLost):
-            by_hand.plan_by_hand(request(BulkRequest, MIRROR, no_probe=True, hold=hold))
-    assert touched == []
+    with LedgerCluster(tmp_path, "source") as source:
+        source.create("orders"), ledger_target.create("orders")
+        ledger_target.create(DECISIONS)  # which loses it
+        for hold in (True, False):
+            asked = len(ledger_target.requests)
+            job = request(
+                BulkRequest, MIRROR, source=source.reference, target=ledger_target.reference, no_probe=True, hold=hold
+            )
+            with pytest.raises(LedgerLost):
+                by_hand.plan_by_hand(job)
+            assert {one.api for one in ledger_target.requests[asked:]} == {"ApiVersions", "Metadata", "DescribeConfigs"}
 
 
 def test_latest_start_is_stored_on_target_and_found_again() -> None:
@@ -112,23 +108,25 @@ def test_the_memory_wins_over_a_log_that_holds_only_fillers() -> None:
     assert start_memory.begun_at(MIRROR, source, target, {}).starts == {"id-orders": {0: 100}}
 
 
-def test_a_coordinator_on_its_way_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    target, refusals = FakeAdmin({"orders": [(0, 0)]}), [BrokerError("set offsets", 15, "COORDINATOR_NOT_AVAILABLE")] * 2
-    commit = target.commit_group_offsets
+class OnItsWay(FakeAdmin):
+    """A target whose coordinator is not there the first times. :ivar refusals: how often."""
 
-    def refusing(group: str, positions: dict[TP, GroupPosition], permit: Permit) -> None:
-        if refusals:
-            raise refusals.pop()
-        commit(group, positions, permit)
+    refusals = 2
 
-    monkeypatch.setattr(target, "commit_group_offsets", refusing)
-    monkeypatch.setattr(start_memory.time, "sleep", lambda s: None)  # type: ignore[attr-defined]
-    start_memory.remember(plan_of({0: 100}), target)
-    assert starts_group(MIRROR.name) in target.committed
-    refusals += [BrokerError("set offsets", 15, "COORDINATOR_NOT_AVAILABLE")]
-    monkeypatch.setattr(start_memory, "_PATIENCE_S", -1.0)
+    def commit_group_offsets(self, group: str, positions: dict[TP, GroupPosition], permit: Permit) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise BrokerError("set offsets", 15, "COORDINATOR_NOT_AVAILABLE")
+        super().commit_group_offsets(group, positions, permit)
+
+
+def test_a_coordinator_on_its_way_is_waited_for() -> None:
+    target, pauses = OnItsWay({"orders": [(0, 0)]}), list[float]()
+    start_memory.remember(plan_of({0: 100}), target, pause=pauses.append)
+    assert starts_group(MIRROR.name) in target.committed and pauses == [1.0, 1.0]
+    target.refusals = 1
     with pytest.raises(BrokerError):
-        start_memory.remember(plan_of({0: 100}), target)
+        start_memory.remember(plan_of({0: 100}), target, patience_s=-1.0)
 
 
 def test_records_partitioned_by_key_are_remembered_by_their_maps() -> None:
@@ -140,17 +138,19 @@ def test_records_partitioned_by_key_are_remembered_by_their_maps() -> None:
 SHARED = {"ownership": "shared", "delivery": "transactional", "sync_groups": False, "sync_configs": False}
 
 
-def test_what_a_shared_topic_holds_does_not_say_where_we_began(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_shared_topic_holds_does_not_say_where_we_began() -> None:
     """Others may have filled it. What this mirror has begun, its maps say."""
     mirror = replace(MIRROR, **SHARED)
-    source, target = FakeAdmin({"orders": [(0, 500)]}), FakeAdmin({"orders": [(3, 70)], MAPS: [(0, 0)]})
-    target.wire = None  # type: ignore[attr-defined]
-    begun = set[tuple[str, str]]()
-    monkeypatch.setattr(start_memory, "MapStore", lambda _: SimpleNamespace(begun=lambda _: begun))
-    for maps, modes in ((set(), {}), ({("orders", "id-orders")}, {"orders": MAPPED})):
-        begun |= maps
-        assert start_memory.copy_modes(mirror, source.topic_names(), target) == modes
-        assert start_memory.begun_at(mirror, source, target, modes).starts == {}
+    with DrivenCluster("source") as source, DrivenCluster("target") as target:
+        for cluster in (source, target):
+            Writer(cluster.create("orders").logs[0]).plain(5)
+        create_maps(target)
+        with ClusterAdmin(source.config) as here, ClusterAdmin(target.config) as there:
+            for modes in ({}, {"orders": MAPPED}):
+                if modes:
+                    copy(source, target, ranges_of(source, "orders", MAPPED), mirror=mirror.name)
+                assert start_memory.copy_modes(mirror, here.topic_names(), there) == modes
+                assert start_memory.begun_at(mirror, here, there, modes).starts == {}
 
 
 BY_AGE = {**HELD_OPEN, "retention.ms": "604800000"}
