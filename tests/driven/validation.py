@@ -21,7 +21,8 @@ class TopicConfig:
     segment_bytes: int = 1 << 30
     cleanup_policy: str = "delete"
     append_time: bool = False
-    retention_ms: int = -1  # told, and never applied
+    retention_ms: int = -1  # told, and never applied; segment_ms likewise
+    segment_ms: int = 604_800_000
     timestamp_before_max_ms: int = 2**63 - 1
     timestamp_after_max_ms: int = 3_600_000
 

@@ -50,7 +50,7 @@ def _told(config: TopicConfig) -> dict[str, str]:
         "cleanup.policy": config.cleanup_policy, "max.message.bytes": str(config.max_message_bytes),
         "message.timestamp.type": "LogAppendTime" if config.append_time else "CreateTime", "min.insync.replicas": "1",
         "retention.bytes": "-1", "retention.ms": str(config.retention_ms), "segment.bytes": str(config.segment_bytes),
-        "unclean.leader.election.enable": "false",
+        "segment.ms": str(config.segment_ms), "unclean.leader.election.enable": "false",
     }  # fmt: skip
 
 

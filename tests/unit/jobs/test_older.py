@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.common.policy import DECISIONS
 from airflow_mirror.config import load
 from airflow_mirror.errors import ClusterUnreachable, InputError, MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver import arguments as cli
@@ -23,14 +22,21 @@ from airflow_mirror.jobs.driver.together import FollowOne
 from airflow_mirror.jobs.request import TailRequest
 from airflow_mirror.jobs.runner.active import ActiveTail
 from airflow_mirror.jobs.runner.status import StatusFile
-from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.plan.owned import Owned
 from airflow_mirror.wire.errors import StoppedByQuota
 from tests.driven.cluster import DrivenCluster
 from tests.driven.ledger import LedgerCluster
+from tests.driven.validation import TopicConfig
 
 DAY_MS = 86_400_000
+KEPT = "--partitioning=preserve"  # so that neither side is asked: most tests here have no cluster
+
+
+def reach(theirs: list[str], source: DrivenCluster, target: DrivenCluster) -> list[str]:
+    """Have the command line lead to these clusters; return it without what keeps partitions."""
+    Path(theirs[1]).write_text(f"bootstrap.servers={source.config.bootstrap}\ngroup.id=g\n")
+    Path(theirs[3]).write_text(f"bootstrap.servers={target.config.bootstrap}\n")
+    return [one for one in theirs if one != KEPT]
 
 
 @pytest.fixture
@@ -40,33 +46,7 @@ def theirs(tmp_path: Path) -> list[str]:
     login += 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="hush";\n'
     consumer.write_text(f"bootstrap.servers=old:9092\ngroup.id=g\n{login}")
     producer.write_text(f"bootstrap.servers=new:9092\ndelivery.timeout.ms=90000\n{login}")
-    return ["--consumer.config", str(consumer), "--producer.config", str(producer), "--whitelist", "a.*"]
-
-
-@pytest.fixture(autouse=True)
-def keeps_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both sides have as many, as far as somebody asks: most tests here have no cluster."""
-    monkeypatch.setattr(older, "partitioning", lambda _: "preserve")
-
-
-@pytest.fixture(autouse=True)
-def kept_for_a_week(monkeypatch: pytest.MonkeyPatch) -> None:
-    configured(monkeypatch, {})
-
-
-TOLD = ClusterAdmin.topic_configs
-
-
-def configured(monkeypatch: pytest.MonkeyPatch, configs: Mapping[str, Mapping[str, str]]) -> None:
-    """Topics of the source have these settings, beside Kafka's defaults; the driven broker tells none."""
-
-    def told(admin: ClusterAdmin, names: Sequence[str]) -> dict[str, dict[str, ConfigEntry]]:
-        if DECISIONS in names:
-            return TOLD(admin, names)
-        usual = {"cleanup.policy": "delete", "retention.ms": str(7 * DAY_MS), "segment.ms": str(7 * DAY_MS)}
-        return {n: {key: ConfigEntry(value=v) for key, v in {**usual, **configs.get(n, {})}.items()} for n in names}
-
-    monkeypatch.setattr(ClusterAdmin, "topic_configs", told)
+    return ["--consumer.config", str(consumer), "--producer.config", str(producer), "--whitelist", "a.*", KEPT]
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -107,9 +87,6 @@ def test_a_job_finds_settings_and_mirror_in_files_of_this_user_alone_which_go(
     assert json.loads(said.out) == {"done": 1}
 
 
-PARTITIONING = older.partitioning
-
-
 @pytest.mark.parametrize(
     ("given", "there", "partitioning"),
     [
@@ -118,12 +95,10 @@ PARTITIONING = older.partitioning
     ],
 )  # fmt: skip
 def test_keys_choose_the_partition_where_the_counts_differ_as_in_the_old_tool(
-    theirs: list[str], given: list[str], there: int | None, partitioning: str, monkeypatch: pytest.MonkeyPatch
+    theirs: list[str], given: list[str], there: int | None, partitioning: str
 ) -> None:
-    monkeypatch.setattr(older, "partitioning", PARTITIONING)
     with DrivenCluster("source") as source, DrivenCluster("target") as target:
-        Path(theirs[1]).write_text(f"bootstrap.servers={source.config.bootstrap}\ngroup.id=g\n")
-        Path(theirs[3]).write_text(f"bootstrap.servers={target.config.bootstrap}\n")
+        line = reach(theirs, source, target)
         source.create("a1", 3)
         source.create("a2", 1)
         source.create("b", 4)  # no topic of this mirror
@@ -137,7 +112,7 @@ def test_keys_choose_the_partition_where_the_counts_differ_as_in_the_old_tool(
             seen.append(given.mirror.partitioning)
             return {}, None
 
-        assert older_run([*theirs, *given], work, never) == 0
+        assert older_run([*line, *given], work, never) == 0
         assert seen == [partitioning]
 
 
@@ -153,40 +128,38 @@ def test_what_a_mirror_has_begun_with_it_goes_on_with(
         job = asked(["--source", "env:S", "--target", "env:T", "--name", "g", "--include", "a.*"])
         monkeypatch.setenv("S", source.config.dump())
         monkeypatch.setenv("T", target.config.dump())
-        assert PARTITIONING(job) == "by_key"
+        assert older.partitioning(job) == "by_key"
         target.ledger.decide(lambda _: {"active/g": begun.value()})
-        assert PARTITIONING(job) == "preserve"
+        assert older.partitioning(job) == "preserve"
 
 
 @pytest.mark.parametrize(
     ("config", "more", "held_ms"),
     [
-        ({"retention.ms": str(DAY_MS)}, [], (1 + 7) * DAY_MS * 6 // 5),
-        ({"retention.ms": "1000", "segment.ms": "1000"}, [], 3_600_000),
-        ({"retention.ms": "-1"}, [], None),
-        ({"cleanup.policy": "compact"}, [], None),
-        ({"retention.ms": "-1"}, ["--hold-retention-ms", "7200000"], 7_200_000),
+        ({"retention_ms": DAY_MS}, [], (1 + 7) * DAY_MS * 6 // 5),
+        ({"retention_ms": 1000, "segment_ms": 1000}, [], 3_600_000),
+        ({"retention_ms": -1}, [], None),
+        ({"cleanup_policy": "compact"}, [], None),
+        ({"retention_ms": -1}, ["--hold-retention-ms", "7200000"], 7_200_000),
     ],
 )
 def test_what_no_log_start_can_follow_ends_with_the_sources_retention(
-    theirs: list[str], config: dict[str, str], more: list[str], held_ms: int | None,
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    theirs: list[str], config: dict[str, Any], more: list[str], held_ms: int | None,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     """As the older tool's target did: by the topic's own retention."""
     with DrivenCluster("source") as source, DrivenCluster("target") as target:
-        Path(theirs[1]).write_text(f"bootstrap.servers={source.config.bootstrap}\ngroup.id=g\n")
-        Path(theirs[3]).write_text(f"bootstrap.servers={target.config.bootstrap}\n")
-        short, forever = {"retention.ms": "1000", "segment.ms": "1000"}, {"retention.ms": "-1"}
-        configured(monkeypatch, {"a1": short, "a2": config, "b": forever})
-        for name in ("a1", "a2", "b"):
-            source.create(name)
+        line = reach(theirs, source, target)
+        source.create("a1", config=TopicConfig(retention_ms=1000, segment_ms=1000))
+        source.create("a2", config=TopicConfig(**{"retention_ms": 7 * DAY_MS} | config))
+        source.create("b", config=TopicConfig(retention_ms=-1))
         seen: list[int | None] = []
 
         def work(given: TailRequest, _: StatusFile) -> Outcome:
             seen.append(given.mirror.hold_retention_ms)
             return {}, None
 
-        assert older_run([*theirs, "--preserve.partitions=false", *more], work, never) == 0
+        assert older_run([*line, "--preserve.partitions=false", *more], work, never) == 0
         assert seen == [held_ms]
         assert ("keeps those of a2 for ever" in caplog.text) == (held_ms is None)
 
@@ -207,7 +180,7 @@ def tries_of(theirs: list[str], monkeypatch: pytest.MonkeyPatch, *more: str) -> 
         return "preserve"
 
     monkeypatch.setattr(older, "partitioning", ask)
-    status = older_run([*theirs, *more], lambda *_: ({}, None), never)
+    status = older_run([*theirs[:-1], *more], lambda *_: ({}, None), never)
     return len(asked), status
 
 
@@ -346,13 +319,10 @@ def test_what_belongs_to_another_mirror_is_found_by_the_targets_ledger(
 
 
 def test_of_a_topic_that_both_sources_have_only_that_one_is_refused_to_the_second(
-    two: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    two: list[str], ledger_target: LedgerCluster, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its other topics are copied, the options that share a topic are named, and the end says what was left out."""
     followed: list[tuple[str, list[str]]] = []
-
-    def taken(job: TailRequest) -> dict[str, str]:
-        return {"a.both": "mirror 'h' of cluster X"} if job.mirror.name == "g" else {}
 
     @contextmanager
     def of_several(stopping: threading.Event) -> Iterator[FollowOne]:
@@ -369,8 +339,14 @@ def test_of_a_topic_that_both_sources_have_only_that_one_is_refused_to_the_secon
 
         yield follow
 
-    monkeypatch.setattr(older, "_taken", taken)
-    assert older_run(two, never, of_several) == 1
+    with DrivenCluster("source") as source:
+        reach(two[2:], source, ledger_target)
+        for name in ("a.own", "a.both", "axboth"):
+            source.create(name), ledger_target.create(name)
+        ids = {name: one.topic_id for name, one in ledger_target.admin.topics(["a.both"]).items()}
+        owned = Owned(topic_id=ids["a.both"], mirror="h", source_id="x").value()
+        ledger_target.ledger.decide(lambda _: {"topic/a.both": owned})
+        assert older_run(two, never, of_several) == 1
     assert sorted(followed) == [("g", ["a.own", "axboth"]), ("h", ["a.own", "a.both", "axboth"])]
     assert "error: g: a.both: mirror 'h' has it" in capsys.readouterr().err
     assert "--ownership shared --delivery transactional --offsets mapped" in caplog.text
