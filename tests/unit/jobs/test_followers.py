@@ -16,6 +16,7 @@ import pytest
 import airflow_mirror.sync
 from airflow_mirror.copy.delays import DelayMeter
 from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LeaseLost
 from airflow_mirror.jobs.driver import followers as module
 from airflow_mirror.jobs.driver.followers import FOLLOWERS, Follow, followers
@@ -23,11 +24,10 @@ from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan
-from airflow_mirror.sync import write_permit as rights
 from airflow_mirror.sync.passes import SAID, Pass, PassReport, Sides, listed
+from airflow_mirror.wire.cluster import WireCluster
 from tests.builders import plan_of, topic_plan
-from tests.driven.cluster import DrivenCluster
-from tests.unit.jobs.test_recurring import FakeProof
+from tests.driven.ledger import LedgerCluster
 
 OLD = topic_plan("old", {0: 7}, source_topic_id="id-old")
 NEW = topic_plan("new", {0: 0}, source_topic_id="id-new")
@@ -57,21 +57,24 @@ TOY = Follow("toys", lambda mirror: mirror.sync_groups, lambda _: 0.01, ToyFollo
 
 
 @pytest.fixture(autouse=True)
-def somewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def somewhere(ledger_target: LedgerCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[WireCluster]:
     """Both clusters of the tail, where ``env:SOMEWHERE`` leads."""
-    with DrivenCluster() as cluster:
-        monkeypatch.setenv("SOMEWHERE", cluster.config.dump())
-        yield
+    ledger_target.create("old"), ledger_target.create("new")
+    with WireCluster(ledger_target.config) as wire:
+        monkeypatch.setenv("SOMEWHERE", ledger_target.config.dump())
+        yield wire
 
 
 class World:
-    """A tail whose clusters are empty. ``rows``: what may follow it."""
+    """A tail whose clusters have no records. ``rows``: what may follow it."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *rows: Follow, **mirror: Any) -> None:
+    def __init__(
+        self, somewhere: WireCluster, monkeypatch: pytest.MonkeyPatch, *rows: Follow, **mirror: Any
+    ) -> None:  # fmt: skip
         self.rows = rows
         of, there = Mirror(name="m", source="src", target="dst", **mirror), "env:SOMEWHERE"
         self.job = CopyJob(mirror=of, source=there, target=there, plan=plan_of(of, OLD), options=CopyOptions(mirror="m"))
-        self.gone, self.token = dict[str, str](), "first"
+        self.gone, self.token = dict[str, str](), lease.take(somewhere, "m")
         self.done: list[tuple[str, list[str]]] = []
         self.status, self.told = StatusFile(None), threading.Condition()
         report = self.status.report
@@ -83,9 +86,6 @@ class World:
 
         self.status.report = heard  # type: ignore[method-assign]
         monkeypatch.setattr(module, "remember", lambda plan, _: self.did("remember", plan))
-        monkeypatch.setattr(module, "taking_in", lambda job, plan, *_: replace(job, plan=plan))
-        monkeypatch.setattr(rights, "LeaseProof", FakeProof)
-        monkeypatch.setattr(FakeProof, "holder", "first")
         monkeypatch.setattr(ToyFollower, "written", [])
 
     def did(self, what: str, plan: Plan) -> None:
@@ -124,11 +124,11 @@ def test_every_follower_is_one_row() -> None:
 
 
 def test_a_row_is_all_that_a_new_follower_needs(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    somewhere: WireCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It has a thread, connections, the lease, its place in the log and in the status, which health reads."""
     caplog.set_level("INFO")
-    world = World(monkeypatch, TOY)
+    world = World(somewhere, monkeypatch, TOY)
     with world.running():
         world.wait_for(lambda told: "toys" in told)
         told = world.follows()
@@ -136,20 +136,21 @@ def test_a_row_is_all_that_a_new_follower_needs(
         assert told["toys"]["broken"] == {"count": 1, "first": ["old: a wheel is off"]}
         assert "toys: 1 toy; broken: old: a wheel is off" in caplog.messages
         assert told["toys"]["said"] == ["broken: old: a wheel is off"]
-        world.token = "second"
+        world.token = replace(world.token, mark_ms=world.token.mark_ms + 1)
         world.wait_for(lambda told: told["toys"]["error"])
     written = len(ToyFollower.written)
     assert written and not [one for one in threading.enumerate() if one.name == "toys"]
-    with World(monkeypatch, TOY, sync_groups=False).running():
+    with World(somewhere, monkeypatch, TOY, sync_groups=False).running():
         pass
     assert len(ToyFollower.written) == 0
 
 
-def test_who_lost_the_lease_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, TOY)
-    monkeypatch.setattr(FakeProof, "holder", "second")
+def test_who_lost_the_lease_writes_nothing(somewhere: WireCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(somewhere, monkeypatch, TOY)
+    another = lease.take(somewhere, "m")
+    lost = str(LeaseLost(another.transactional_id, world.token.epoch, f"epoch {another.epoch}"))
     with world.running():
-        world.wait_for(lambda told: told.get("toys", {}).get("error") == str(LeaseLost("first", 1, "epoch 2")))
+        world.wait_for(lambda told: told.get("toys", {}).get("error") == lost)
     assert not ToyFollower.written
 
 
@@ -167,17 +168,19 @@ def taker(sides: Sides) -> Any:
 @pytest.mark.parametrize("by_hand", [True, False])
 @pytest.mark.parametrize("start", ["latest", "earliest"])
 def test_job_by_hand_remembers_where_topics_begin_before_it_copies(
-    start: str, by_hand: bool, monkeypatch: pytest.MonkeyPatch
+    start: str, by_hand: bool, somewhere: WireCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next one, whose plan is another, would begin at its own `latest`. A stored plan's amendment says it."""
-    world = World(monkeypatch, replace(TOY, make=taker), start=start)
+    world = World(somewhere, monkeypatch, replace(TOY, make=taker), start=start)
     with world.running(by_hand=by_hand):
         world.wait_for(lambda told: "toys" in told)
     copied = ("copy", ["old", "new"])
     assert world.done == ([("remember", ["old", "new"]), copied] if by_hand and start == "latest" else [copied])
 
 
-def test_who_has_the_maps_of_topics_is_made_anew_when_topics_join(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_has_the_maps_of_topics_is_made_anew_when_topics_join(
+    somewhere: WireCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The plan that it is given stays that of its maps: it must not ask them for a topic that they don't know."""
     made: list[tuple[str, Sides]] = []
 
@@ -193,7 +196,7 @@ def test_who_has_the_maps_of_topics_is_made_anew_when_topics_join(monkeypatch: p
         go.wait(60)
         return taker(sides)
 
-    world = World(monkeypatch, *rows, replace(TOY, name="taker", make=waiting))
+    world = World(somewhere, monkeypatch, *rows, replace(TOY, name="taker", make=waiting))
     with world.running():
         world.wait_for(lambda told: {"of topics", "other"} <= told.keys())
         go.set()

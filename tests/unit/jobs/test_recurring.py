@@ -9,43 +9,24 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.errors import ClusterUnreachable, LeaseLost
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.errors import ClusterUnreachable
 from airflow_mirror.jobs.driver import recurring
 from airflow_mirror.jobs.driver.recurring import Recurring
-from airflow_mirror.sync import write_permit as rights
 from airflow_mirror.sync.following.follower import FollowReport
 from airflow_mirror.sync.write_permit import Stopped, WritePermit
+from tests.memory.admin import MemoryAdmin
+from tests.memory.cluster import MemoryCluster
 
 Pass = Callable[[int], FollowReport]
 
 
-class FakeProof:
-    """The coordinator confirms the lease of ``holder``."""
-
-    holder = "first"
-
-    def __init__(self, target: Any, token: str) -> None:
-        self.token = token
-
-    def confirm(self) -> None:
-        self.check()
-
-    def check(self) -> None:
-        if self.token != self.holder:
-            raise LeaseLost(self.token, 1, "epoch 2")
-
-
-@pytest.fixture(autouse=True)
-def proof(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rights, "LeaseProof", FakeProof)
-    monkeypatch.setattr(FakeProof, "holder", "first")
-
-
 class World:
-    """A thread whose passes are a test's own; ``told`` is what stands in the status, in order."""
+    """A thread whose passes are a test's own, under a lease; ``told`` is what stands in the status, in order."""
 
     def __init__(self, *passes: Pass) -> None:
-        self.token: Any = "first"
+        self.target: Any = MemoryAdmin(MemoryCluster("target")).wire
+        self.token = lease.take(self.target, "m")
         self.left, self.told = list(passes), list[dict[str, Any]]()
         self.came, self.opened, self.closed = threading.Condition(), 0, 0
         self.right = WritePermit(lambda: self.token)
@@ -60,7 +41,7 @@ class World:
             self.closed += 1
 
     def next(self, now_ms: int) -> FollowReport:
-        self.right.confirm(None)
+        self.right.confirm(self.target)
         return self.left.pop(0)(now_ms) if self.left else FollowReport(groups=7)
 
     def tell(self, found: dict[str, Any]) -> None:
@@ -166,11 +147,11 @@ def test_stop_does_not_wait_for_a_cluster_that_is_silent() -> None:
 
 def test_lost_lease_sets_nothing_and_a_lease_taken_again_does() -> None:
     world = World()
-    FakeProof.holder = "second"
+    another = lease.take(world.target, "m")
     world.thread.start()
-    world.wait_for(lambda found: "'first'" in str(found["error"]))
+    world.wait_for(lambda found: f"writer lease {another.transactional_id!r}" in str(found["error"]))
     assert all(found["error"] for found in world.told)
-    world.token = "second"
+    world.token = another
     world.wait_for(lambda found: found["error"] is None)
     world.thread.stop()
 
