@@ -20,15 +20,17 @@ _TOPIC, _OVERRIDE, _DEFAULT = 2, 1, 5  # a type of resource, and the sources of 
 
 
 def answer(broker: Broker, message: Any, refusal: Refusal) -> Any:
-    """Of brokers, what their authorizer does with what has no rule, and what a test has set; of absent topics, nothing."""
+    """Of brokers what a test has set, and what their authorizer does with what has no rule; of absent topics nothing."""
     results = []
     for one in message.resources:
         topic = broker.cluster.topics.get(one.resource_name) if one.resource_type == _TOPIC else None
         missing = ErrorCode.NONE if topic or one.resource_type != _TOPIC else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        given = {} if one.resource_type == _TOPIC else {**_of_brokers(broker), **broker.settings}
+        given: dict[str, str | None] = {}
         own: dict[str, str] = {}
         if topic:
-            given, own = _told(topic.logs[0].config), topic.settings
+            given, own = {**_told(topic.logs[0].config)}, topic.settings
+        elif one.resource_type != _TOPIC:
+            given = {**_of_brokers(broker), **broker.settings}
         entries = [_entry(*entry, _DEFAULT) for entry in given.items() if entry[0] not in own]
         entries += [_entry(*entry, _OVERRIDE) for entry in own.items()]
         results.append(
