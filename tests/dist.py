@@ -32,7 +32,7 @@ OF_THE_REPOSITORY = ("tests/unit/test_docs.py", "tests/unit/test_mutants.py")
 WANTED = (
     "py.typed", "common/page.html.jinja", "compat/keys.toml", "compat/librdkafka.toml",
     "cutover/report.html.jinja", "extras/readiness/night.html.jinja", "extras/drill/drill.html.jinja",
-    "page/page.js", "page/icon.svg", "page/icon_dark.svg",
+    "page/page.js", "page/parts.js", "page/drawings.js", "page/icon.svg", "page/icon_dark.svg",
     "jobs/runner/log4j2.properties", "example_dags/kafka_migration.py",
     "wire/_heart.abi3.so",  # a build without a compiler succeeds, and its wheel would say nothing of it
 )  # fmt: skip

@@ -25,7 +25,8 @@ from airflow_mirror.page.rights import Rights
 from airflow_mirror.page.rows import PHASES
 
 WAIT_S = 2.0  # for a target that answers for the first time
-_OWN = {"page.js": "text/javascript", "icon.svg": "image/svg+xml", "icon_dark.svg": "image/svg+xml"}
+_OWN = dict.fromkeys(("page.js", "parts.js", "drawings.js"), "text/javascript")
+_OWN |= dict.fromkeys(("icon.svg", "icon_dark.svg"), "image/svg+xml")
 # Nothing that is served here runs, loads or frames anything; the script is run by Airflow's page, under its own rules.
 _CSP = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'"
 _HEADERS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,11 @@ def test_secrets_of_connections_are_in_no_answer(world: World, page: TestClient)
     connect(gone="127.0.0.1:1")
     for path in ("/list", "/one?target=dc2&mirror=orders"):
         assert "hunter2" not in get(page, path).text
+
+
+def test_every_script_and_picture_of_the_page_is_served(page: TestClient) -> None:
+    own = [one.name for one in resources.files("airflow_mirror.page").iterdir() if one.name.endswith((".js", ".svg"))]
+    assert {get(page, f"/{name}").status_code for name in own} == {200} and len(own) > 3
 
 
 # --- what is told ---------------------------------------------------------------------------------------------------
