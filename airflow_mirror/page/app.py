@@ -3,6 +3,7 @@
 Names of topics, groups and hosts are whatever somebody chose: they leave here as JSON, or in pages that may run nothing.
 """
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib import resources
 from typing import Annotated, Any
@@ -25,6 +26,7 @@ from airflow_mirror.page.rights import Rights
 from airflow_mirror.page.rows import PHASES
 
 WAIT_S = 2.0  # for a target that answers for the first time
+_AGAIN_S = 3  # when to ask again for what is not known yet
 _OWN = dict.fromkeys(("page.js", "parts.js", "drawings.js"), "text/javascript")
 _OWN |= dict.fromkeys(("icon.svg", "icon_dark.svg"), "image/svg+xml")
 # Nothing that is served here runs, loads or frames anything; the script is run by Airflow's page, under its own rules.
@@ -73,7 +75,9 @@ class _Page:
 
     def every(self, rights: Allowed) -> dict[str, Any]:
         """Return the targets and the mirrors that a user may see; a target that he sees no mirror of is not there."""
-        looked = self._looks.targets(self._wait_s)
+        return self._every(rights, self._looks.targets(self._wait_s))
+
+    def _every(self, rights: Rights, looked: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         rows = [row for one in looked for row in one["mirrors"] if rights.sees(row["dag"])]
         waits = by_mirror(waiting(), rows, rights.sees_approvals)
         with_mirrors = {row["target_id"] for row in rows}
@@ -86,44 +90,63 @@ class _Page:
 
     def one(self, rights: Allowed, target: str, mirror: str) -> dict[str, Any]:
         """Return one mirror. One that does not exist, and one that a user may not see, are the same to him."""
-        rows = {row["mirror"]: row for row in self.every(rights)["mirrors"] if row["target_id"] == target}
-        if mirror not in rows:
-            raise HTTPException(404, "no such mirror")
+        looked, rows = self._looked(rights, target, mirror)
         closely = self._looks.mirror(target, mirror, self._wait_s)
         if closely is not None:  # a drill has a mirror of its own, which is another DAG's
             seen = {name: its for name, its in closely["drills"].items() if name in rows or rights.reads_all}
             closely = {**closely, "drills": seen}
+        its_files = files.reports_of(home(), mirror) if _may(rights.sees, looked, mirror) else []
         return {
-            "row": rows[mirror], "phases": PHASES, "closely": closely, "files": files.reports_of(home(), mirror),
+            "row": rows[mirror], "phases": PHASES, "closely": closely, "files": its_files,
             "course": [asdict(chart) for chart in charts(self._looks.course(target, mirror))],
         }  # fmt: skip
 
+    def _looked(
+        self, rights: Rights, target: str, mirror: str
+    ) -> tuple[Sequence[Mapping[str, Any]], dict[str, dict[str, Any]]]:
+        """Return what targets say, and the mirrors of one of them that a user sees, by name; among them ``mirror``."""
+        looked = self._looks.targets(self._wait_s)
+        rows = {row["mirror"]: row for row in self._every(rights, looked)["mirrors"] if row["target_id"] == target}
+        if mirror not in rows:
+            raise _not_there(looked, "no such mirror")
+        return looked, rows
+
     def clients(self, rights: Allowed, target: str, mirror: str) -> dict[str, Any]:
         """Return who reads and writes a mirror's topics: asked for this, and not by a look at the mirror."""
-        shown = self.every(rights)["mirrors"]
-        if not any((row["target_id"], row["mirror"]) == (target, mirror) for row in shown):
-            raise HTTPException(404, "no such mirror")
+        self._looked(rights, target, mirror)
         return self._looks.clients(target, mirror, self._wait_s) or {"looking": True}
 
     def file(self, rights: Allowed, mirror: str, path: str) -> Response:
         """Return a file of a mirror; a cutover's report from its target where this host lacks the file."""
-        found = [
-            (one["target_id"], row["dag"])
-            for one in self._looks.targets(self._wait_s)
-            for row in one["mirrors"]
-            if row["mirror"] == mirror
-        ]
-        may = rights.sees_logs if path.endswith("log.txt") else rights.sees
-        if not all(may(dag) for dag in {dag for _, dag in found} or {None}):  # mirrors of one name share a directory
-            raise HTTPException(404, "no such file")
+        looked = self._looks.targets(self._wait_s)
+        if not _may(rights.sees_logs if path.endswith("log.txt") else rights.sees, looked, mirror):
+            raise _not_there(looked, "no such file")
         if (there := files.served(home(), f"{mirror}/{path}")) is not None:
             return FileResponse(there, media_type=files.TYPES[there.suffix])
         directory, _, rest = path.partition("/")
         run, _, name = rest.partition("/")
-        for target in (target for target, _ in found if (directory, name) == ("runs", HTML_NAME)):
+        targets = [one["target_id"] for one in looked if any(row["mirror"] == mirror for row in one["mirrors"])]
+        for target in targets if (directory, name) == ("runs", HTML_NAME) else ():
             if (report := self._looks.report(target, mirror, run)) is not None:
                 return Response(render(report), media_type="text/html")
         raise HTTPException(404, "this host has no such file: it lies on the disk of the worker that wrote it")
+
+
+def _may(sees: Callable[[str | None], bool], looked: Sequence[Mapping[str, Any]], mirror: str) -> bool:
+    """Return whether a user sees every mirror of a name: they share a directory. Of a name without any: all that is."""
+    dags = {row["dag"] for one in looked for row in one["mirrors"] if row["mirror"] == mirror}
+    return all(sees(dag) for dag in dags or {None})
+
+
+def _not_there(looked: Sequence[Mapping[str, Any]], what: str) -> HTTPException:
+    """Return the error for what a user does not see: the same for all that there is, and is not.
+
+    Whose a mirror is only its target says. One that was never heard may be the one to say that it is this user's.
+    """
+    if all(one.get("at") for one in looked):
+        return HTTPException(404, what)
+    again = {"Retry-After": f"{_AGAIN_S}", "Refresh": f"{_AGAIN_S}"}  # for programs, and for whoever opened a link
+    return HTTPException(503, "a target is still being asked, or does not answer: not known yet whose this is", again)
 
 
 def _told(row: dict[str, Any], rights: Rights, waits: list[Approval]) -> dict[str, Any]:

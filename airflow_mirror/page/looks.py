@@ -37,18 +37,23 @@ _THREADS = 8, 4  # for targets, and for mirrors: nobody's closer look keeps the 
 
 
 class TargetLook(Look):
-    """What the ledger of one target says: ``mirrors``, ``newer``, or ``error`` with the mirrors as they were before."""
+    """What the ledger of one target says: ``mirrors``, ``newer``, or ``error`` with the mirrors as they were before.
+
+    ``at``: when it was heard last; None: never.
+    """
 
     def __init__(self, courses: Courses, conn_id: str) -> None:
         super().__init__(conn_id)
         self._courses = courses
         self._view: View | None = None
         self._mirrors: list[dict[str, Any]] = []
+        self._at: float | None = None
         self._plans: dict[str, tuple[str, Mirror | None]] = {}  # by mirror
 
     def __call__(self) -> dict[str, Any]:
         """Look."""
-        return {"target_id": self.conn_id, "mirrors": self._mirrors, "error": None, **self._told(self._look)}
+        before = {"mirrors": self._mirrors, "error": None, "at": self._at}
+        return {"target_id": self.conn_id, **before, **self._told(self._look)}
 
     def _look(self) -> dict[str, Any]:
         if self._changed() or self._view is None:
@@ -59,7 +64,7 @@ class TargetLook(Look):
         except LedgerMissing:
             rows = []  # a source, or a cluster that no mirror writes to
         self._mirrors = [row_of(self.conn_id, self._view, row, self._planned) for row in rows]
-        now = time.time()
+        self._at = now = time.time()
         self._courses.see(self._mirrors, now)
         return {"mirrors": self._mirrors, "newer": sorted(self._view.newer), "at": now}
 
@@ -88,13 +93,14 @@ class Looks:
 
     def targets(self, wait_s: float) -> list[dict[str, Any]]:
         """Return what each target said last; ``looking``: nothing yet, and ``wait_s`` are over."""
-        ids = self._ids.get(wait_s) or []
+        looking: dict[str, Any] = {"mirrors": [], "error": None, "looking": True}
+        if (ids := self._ids.get(wait_s)) is None:  # nobody knows yet which there are
+            return [{"target_id": "", **looking}]
         singles = [
             self._single(partial(TargetLook, self._courses[one], one), self._fresh_s, self._targets, one) for one in ids
         ]  # fmt: skip
         wait([one.begin() for one in singles], wait_s)
         self.forget()
-        looking: dict[str, Any] = {"mirrors": [], "error": None, "looking": True}
         return [one.last or {"target_id": id_, **looking} for id_, one in zip(ids, singles, strict=True)]
 
     def mirror(self, conn_id: str, name: str, wait_s: float) -> dict[str, Any] | None:

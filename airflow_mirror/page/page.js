@@ -6,7 +6,7 @@
 
 import { Course, Drawings, Heat, Night } from "./drawings.js";
 import {
-  Actions, Approvals, Arrow, Fence, Figures, Finding, Muted, Panel, Phases, State, Wrong, address, behindBy, bytes, date, fileOf, number, query, time,
+  Actions, Approvals, Arrow, Fence, Figures, Finding, Muted, Panel, Phases, State, Wrong, address, behindBy, bytes, date, fileOf, number, query, refusal, time,
   useTold,
 } from "./parts.js";
 
@@ -44,7 +44,7 @@ function Clients({ row }) {
     const ask = async () => {
       try {
         const answer = await fetch(address(`clients${query(row)}`), { signal: over.signal, credentials: "same-origin" });
-        if (!answer.ok) throw new Error(`The API server answers ${answer.status}.`);
+        if (!answer.ok) throw new Error(await refusal(answer));
         const data = await answer.json();
         if (data.looking) setTimeout(() => over.signal.aborted || ask(), 700);
         else setTold(data);

@@ -30,6 +30,13 @@ const fileOf = (path) => address(`files/${path.split("/").map(encodeURIComponent
 
 // --- asking ------------------------------------------------------------------------------------------------------------
 
+// Why a route does not answer. 503 says it itself: a target is still being asked, and the next answer may have it.
+const refusal = async (answer) => {
+  if (answer.status === 401) return "Your session is over: log in again.";
+  const said = answer.status === 503 ? (await answer.json().catch(() => ({}))).detail : null;
+  return typeof said === "string" ? `${said}; asked again …` : `The API server answers ${answer.status}.`;
+};
+
 // What a route says, again and again while somebody looks: `{ data, error }`, each undefined before there is one.
 function useTold(path) {
   const [told, setTold] = useState({});
@@ -41,7 +48,7 @@ function useTold(path) {
       if (!document.hidden) {
         try {
           const answer = await fetch(address(path), { signal: over.signal, credentials: "same-origin" });
-          if (!answer.ok) throw new Error(answer.status === 401 ? "Your session is over: log in again." : `The API server answers ${answer.status}.`);
+          if (!answer.ok) throw new Error(await refusal(answer));
           const data = await answer.json();
           again = data.looking || data.closely === null ? 700 : POLL_MS;
           setTold({ data });
@@ -199,6 +206,6 @@ function Wrong({ row, most = 2 }) {
 }
 
 export {
-  Actions, Approvals, Arrow, Fence, Figures, Finding, Muted, Panel, Phases, State, Wrong, address, behindBy, bytes, date, fileOf, number, query, time,
+  Actions, Approvals, Arrow, Fence, Figures, Finding, Muted, Panel, Phases, State, Wrong, address, behindBy, bytes, date, fileOf, number, query, refusal, time,
   useTold,
 };

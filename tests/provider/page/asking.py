@@ -66,7 +66,7 @@ def another(looking: Looks | None = None, wait_s: float = 60.0) -> Iterator[Test
 
 def get(page: TestClient, path: str, who: str = "admin", role: str | None = "ADMIN", **query: str) -> Response:
     token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=who, role=role))
-    return page.get(path, params=query, headers={"Authorization": f"Bearer {token}"})
+    return page.get(path, params=query or None, headers={"Authorization": f"Bearer {token}"})
 
 
 def names(answer: Response) -> list[str]:

@@ -16,6 +16,7 @@ from sqlalchemy import delete
 from airflow_mirror.hooks.home import url_of
 from airflow_mirror.page.app import make_app
 from airflow_mirror.page.looks import Looks
+from tests.driven.cluster import DrivenCluster
 from tests.page.world import HOSTILE, World
 from tests.provider.page.asking import ACTING, DAGS, another, connect, get, names, three_mirrors
 
@@ -72,6 +73,46 @@ def test_secrets_of_connections_are_in_no_answer(world: World, page: TestClient)
     connect(gone="127.0.0.1:1")
     for path in ("/list", "/one?target=dc2&mirror=orders"):
         assert "hunter2" not in get(page, path).text
+
+
+def test_reports_of_a_name_are_told_to_who_sees_every_mirror_of_that_name(world: World, home: Path) -> None:
+    """They share a directory: run ids and names of files are the other DAG's as well."""
+    world.plan("orders", {"orders": 1}, DAGS[0])
+    world.own("orders", "orders")
+    report = home / "orders" / "runs" / "theirs" / "report.html"
+    report.parent.mkdir(parents=True)
+    report.write_text("Cut over")
+    with DrivenCluster("dc3") as cluster:
+        other = World(world.source, cluster, target_id="dc3")
+        other.plan("orders", {"orders": 1}, DAGS[1])
+        other.own("orders", "orders")
+        connect(dc3=cluster)
+        with another() as page:
+            one = {"target": "dc2", "mirror": "orders"}
+            assert get(page, "/one", f"anna:{DAGS[0]}", "VIEWER", **one).json()["files"] == []
+            assert get(page, "/files/orders/runs/theirs/report.html", f"anna:{DAGS[0]}", "VIEWER").status_code == 404
+            assert len(get(page, "/one", f"anna:{','.join(DAGS)}", "VIEWER", **one).json()["files"]) == 1
+        other.close()
+
+
+@pytest.mark.parametrize("path", [
+    "/files/orders/runs/monday/report.html", "/files/none/runs/monday/report.html", "/one?target=dc2&mirror=orders",
+    "/one?target=none&mirror=none", "/clients?target=dc2&mirror=orders",
+])  # fmt: skip
+def test_whose_a_mirror_is_that_no_target_has_told_yet_is_said_to_be_asked(
+    world: World, home: Path, path: str
+) -> None:  # fmt: skip
+    """Of what there is and of what there is not alike. It was 404: no such file, of one that lay there."""
+    three_mirrors(world)
+    report = home / "orders" / "runs" / "monday" / "report.html"
+    report.parent.mkdir(parents=True)
+    report.write_text("Cut over")
+    world.target.kill(1)
+    with another() as page:
+        answer = get(page, path, f"anna:{DAGS[0]}", "VIEWER")
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, answer.headers["refresh"])
+        assert "still being asked" in answer.json()["detail"]
+        assert path[:7] != "/files/" or "none" in path or get(page, path).status_code == 200, "who reads every DAG"
 
 
 def test_every_script_and_picture_of_the_page_is_served(page: TestClient) -> None:
