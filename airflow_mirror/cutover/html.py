@@ -6,6 +6,7 @@ everything. Names of topics, groups and principals are whatever their owners cho
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,7 @@ _OUTCOMES = {
     "undo_failed": "Backing out failed",
     "running": "Running, or interrupted",
 }
+RELOADS = re.compile(rb'<meta http-equiv="refresh" content="(\d+)">')  # of a page that is not the last one of its run
 # Said of clients since the opening, beside what extras.clients.inventory says.
 _STILL_READS, _STILL_WRITES = "still has members on the source", "has written to the source"
 _MISSING = ("not yet", _STILL_READS, _STILL_WRITES)

@@ -13,7 +13,7 @@ from airflow.api_fastapi.core_api.security import get_user
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
 
-from airflow_mirror.cutover.html import render
+from airflow_mirror.cutover.html import RELOADS, render
 from airflow_mirror.cutover.report import HTML_NAME
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.hooks.home import home
@@ -122,13 +122,14 @@ class _Page:
         if not _may(rights.sees_logs if path.endswith("log.txt") else rights.sees, looked, mirror):
             raise _not_there(looked, "no such file")
         if (there := files.served(home(), f"{mirror}/{path}")) is not None:
-            return FileResponse(there, media_type=files.TYPES[there.suffix])
+            return FileResponse(there, headers=_reloads(files.head_of(there)), media_type=files.TYPES[there.suffix])
         directory, _, rest = path.partition("/")
         run, _, name = rest.partition("/")
         targets = [one["target_id"] for one in looked if any(row["mirror"] == mirror for row in one["mirrors"])]
         for target in targets if (directory, name) == ("runs", HTML_NAME) else ():
             if (report := self._looks.report(target, mirror, run)) is not None:
-                return Response(render(report), media_type="text/html")
+                text = render(report).encode()
+                return Response(text, headers=_reloads(text), media_type="text/html")
         raise HTTPException(404, "this host has no such file: it lies on the disk of the worker that wrote it")
 
 
@@ -147,6 +148,15 @@ def _not_there(looked: Sequence[Mapping[str, Any]], what: str) -> HTTPException:
         return HTTPException(404, what)
     again = {"Retry-After": f"{_AGAIN_S}", "Refresh": f"{_AGAIN_S}"}  # for programs, and for whoever opened a link
     return HTTPException(503, "a target is still being asked, or does not answer: not known yet whose this is", again)
+
+
+def _reloads(page: bytes) -> dict[str, str]:
+    """Return the header for a page that says in its head that it is to be read again.
+
+    In a sandbox a browser does not hear the page itself (HTML, "shared declarative refresh steps"): only its server.
+    """
+    found = RELOADS.search(page[: files.HEAD_BYTES])  # no name comes before it, and each is escaped
+    return {} if found is None else {"Refresh": found[1].decode()}
 
 
 def _told(row: dict[str, Any], rights: Rights, waits: list[Approval]) -> dict[str, Any]:

@@ -9,6 +9,16 @@ _REPORT = r"[^/]+\.(?:html|json|md)"
 _SERVED = re.compile(rf"[^/]+/(?:runs/[^/]+/{_REPORT}|plans/{_REPORT}|jobs/[^/]+/\d+/(?:log\.txt|status\.json))")
 TYPES = {".html": "text/html", ".json": "application/json", ".md": "text/plain", ".txt": "text/plain"}
 
+HEAD_BYTES = 2_000
+
+
+def head_of(file: Path) -> bytes:
+    """Return what a page begins with; of another file nothing."""
+    if file.suffix != ".html":
+        return b""
+    with file.open("rb") as opened:
+        return opened.read(HEAD_BYTES)
+
 
 def served(home: Path, path: str) -> Path | None:
     """Return the file that a path below ``home`` names; None: there is none that is served."""

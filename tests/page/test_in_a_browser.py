@@ -165,6 +165,15 @@ def test_report_without_a_file_comes_from_the_ledger(open_page: Open) -> None:
     seen(opened.value, re.compile("^prove_fence$"))
 
 
+def test_report_that_still_runs_reloads_itself_in_its_sandbox(open_page: Open) -> None:
+    page = open_page("mirrors/files/orders/runs/manual__2026-11-27T19_30/report.html")
+    seen(page, re.compile("^prove_fence$"))
+    for _ in range(2):
+        with page.expect_response(re.compile("/report.html$"), timeout=PATIENCE_MS) as again:
+            pass
+        assert again.value.headers["content-security-policy"].startswith("sandbox;")
+
+
 def test_approval_that_waits_is_shown_with_the_way_to_its_answer(open_page: Open, airflow: AirflowStandalone) -> None:
     run = airflow.trigger("night_of_bigmove", run_id="asks")
     page = open_page("")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ from airflow.models.connection import Connection
 from airflow.utils.session import create_session
 from sqlalchemy import delete
 
+from airflow_mirror.cutover.html import render
+from airflow_mirror.cutover.report import BACKED_OUT
 from airflow_mirror.hooks.home import url_of
 from airflow_mirror.page.app import make_app
 from airflow_mirror.page.looks import Looks
@@ -252,6 +255,23 @@ def test_reports_are_served_in_a_sandbox(world: World, page: TestClient, home: P
     assert get(page, "/files/orders/runs/monday/report.html", "anna:payments", "VIEWER").status_code == 404
     (link,) = get(page, "/one", target="dc2", mirror="orders").json()["files"]
     assert get(page, f"/files/{link['path']}").status_code == 200
+
+
+def test_report_that_still_runs_is_read_again_as_its_server_says(world: World, page: TestClient, home: Path) -> None:
+    """Its own word is not heard in a sandbox. From the ledger, and from the disk; one that is over stays as it is."""
+    plan = world.plan("orders", {"orders": 1}, DAGS[0])
+    world.own("orders", "orders")
+    running = world.report(plan, "monday")
+    over = replace(running, outcome=BACKED_OUT)
+    for run, one in (("tuesday", running), ("wednesday", over)):
+        report = home / "orders" / "runs" / run / "report.html"
+        report.parent.mkdir(parents=True)
+        report.write_text(render(one))
+    answers = {run: get(page, f"/files/orders/runs/{run}/report.html") for run in ("monday", "tuesday", "wednesday")}
+    assert {run: one.headers.get("refresh") for run, one in answers.items()} == {
+        "monday": "5", "tuesday": "5", "wednesday": None
+    }  # fmt: skip
+    assert all(one.headers["content-security-policy"].startswith("sandbox;") for one in answers.values())
 
 
 @pytest.mark.parametrize("path", [
