@@ -54,6 +54,7 @@ def make_app(looks: Looks, wait_s: float = WAIT_S) -> FastAPI:
     app.get("/list")(page.every)
     app.get("/one")(page.one)
     app.get("/clients")(page.clients)
+    app.get("/group")(page.group)
     app.get("/files/{mirror}/{path:path}")(page.file)
     app.get("/{name}")(_own)
     app.exception_handler(MirrorError)(lambda _, error: JSONResponse({"detail": str(error)}, 503))
@@ -115,6 +116,12 @@ class _Page:
         """Return who reads and writes a mirror's topics: asked for this, and not by a look at the mirror."""
         self._looked(rights, target, mirror)
         return self._looks.clients(target, mirror, self._wait_s) or {"looking": True}
+
+    def group(self, rights: Allowed, target: str, mirror: str, group: str) -> dict[str, Any]:
+        """Return the committed offsets of one of a mirror's groups: one look at all of them, whoever asks for which."""
+        self._looked(rights, target, mirror)
+        found = self._looks.groups(target, mirror, self._wait_s)
+        return {"looking": True} if found is None else {**found, "groups": None, "group": found["groups"].get(group)}
 
     def file(self, rights: Allowed, mirror: str, path: str) -> Response:
         """Return a file of a mirror; a cutover's report from its target where this host lacks the file."""

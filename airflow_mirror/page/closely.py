@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import reports_of, text_in
 from airflow_mirror.errors import InputError, UnknownConnection
@@ -20,11 +21,23 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import DRILL, REPORT
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.page.look import Look
-from airflow_mirror.page.rows import clients_in, drills_in, findings_of, night_of, plan_of, topics_of
+from airflow_mirror.page.rows import (
+    MOST,
+    clients_in,
+    drills_in,
+    findings_of,
+    group_of,
+    night_of,
+    plan_of,
+    positions_as_planned,
+    topics_of,
+)
 from airflow_mirror.plan import Plan, ledger_store
 from airflow_mirror.plan.findings import worst_first
 
 log = logging.getLogger(__name__)
+
+_AT_A_TIME = 20  # groups whose positions are in memory: each may have one in 10,000 partitions
 
 
 class _PlannedLook(Look):
@@ -117,6 +130,33 @@ class ClientsLook(_PlannedLook):
         reports = reports_in(self._reports.read(), self.mirror).values()
         last = max(reports, key=opened_at, default=None)
         return {"clients": clients_in(look(plan, source, self._target, last, self._commits, WATCH_S))}
+
+
+class GroupsLook(_PlannedLook):
+    """Where a mirror's groups stand, on both clusters: their committed offsets."""
+
+    def __call__(self) -> dict[str, Any]:
+        """Look."""
+        return {"error": None, "unknown": None, "groups": {}, **self._told(self._look)}
+
+    def _look(self) -> dict[str, Any]:
+        plan = self._last_plan()
+        if plan is None:
+            return {"unknown": "it has no plan: nobody knows which groups are meant"}
+        groups, source = plan.groups[:MOST], self._source_of(plan)
+        if not isinstance(source, ClusterAdmin):
+            planned = {group: group_of(plan, positions_as_planned(plan, group), {}, {}) for group in groups}
+            return {"unknown": f"{source}; these are the positions at planning", "groups": planned}
+        there = source.topics([t.source_topic for t in plan.topics])
+        ends = source.offsets([TopicPartition(n, p) for n, one in there.items() for p in range(one.partitions)], "latest")
+        found = dict[str, dict[str, Any]]()
+        for some in (groups[n : n + _AT_A_TIME] for n in range(0, len(groups), _AT_A_TIME)):
+            (here, hidden), (on_target, hidden_there) = (one.groups_offsets_apart(some) for one in (source, self._target))
+            for group in some:
+                found[group] = group_of(plan, here.get(group, {}), on_target.get(group, {}), ends)
+                sides = {"source": hidden.get(group), "target": hidden_there.get(group)}
+                found[group]["unseen"] = [f"not known on the {side}: {why}" for side, why in sides.items() if why]
+        return {"groups": found, "at": time.time()}
 
 
 def reports_in(values: Mapping[str, bytes], mirror: str) -> dict[str, CutoverReport]:

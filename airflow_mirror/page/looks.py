@@ -22,7 +22,7 @@ from airflow_mirror.hooks.form import TYPES
 from airflow_mirror.hooks.kafka import MirrorKafkaHook
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.page.closely import ClientsLook, MirrorLook, reports_in
+from airflow_mirror.page.closely import ClientsLook, GroupsLook, MirrorLook, reports_in
 from airflow_mirror.page.course import Courses, Seen
 from airflow_mirror.page.look import Look
 from airflow_mirror.page.rows import row_of
@@ -108,6 +108,11 @@ class Looks:
         return self._single(partial(MirrorLook, conn_id, name), self._closely_fresh_s, self._mirrors, conn_id, name).get(
             wait_s
         )
+
+    def groups(self, conn_id: str, name: str, wait_s: float) -> dict[str, Any] | None:
+        """Return where a mirror's groups stood last, asked while somebody has unfolded one; None: nothing yet."""
+        make = partial(GroupsLook, conn_id, name)
+        return self._single(make, self._closely_fresh_s, self._mirrors, conn_id, name, "groups").get(wait_s)
 
     def clients(self, conn_id: str, name: str, wait_s: float) -> dict[str, Any] | None:
         """Return who reads and writes a mirror's topics, asked for this or a moment ago; None: not yet."""

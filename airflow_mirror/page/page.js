@@ -34,6 +34,41 @@ function Topics({ topics }) {
     rows.length > 100 && h(Muted, { mt: 2 }, `and ${number(rows.length - 100)} more topics, less far behind`));
 }
 
+// Where a group stands in each partition, furthest behind first; asked while it is unfolded.
+function Positions({ row, group }) {
+  const { data, error } = useTold(`group${query(row)}&${new URLSearchParams({ group })}`);
+  if (!data || data.looking) return error ? h(Text, { color: "fg.error" }, error) : h(Muted, null, "Both clusters are being asked …");
+  const its = data.group;
+  const end = { textAlign: "end", fontVariantNumeric: "tabular-nums" };
+  return h(Box, { my: 2 }, [data.error, data.unknown, ...(its?.unseen ?? [])].filter(Boolean).map((line, n) => h(Muted, { key: n, overflowWrap: "anywhere" }, line)),
+    its ? h(Fragment, null,
+      h(Muted, { role: "status" }, `${number(its.partitions)} partitions${its.lag == null ? "" : `, ${number(its.lag)} offsets behind`}${data.at ? `; asked ${date(data.at)}` : ""}`),
+      its.positions.length > 0 && h(Table.Root, { size: "sm" },
+        h(Table.Header, null, h(Table.Row, { bg: "transparent" }, ["partition", "on the source", "behind", "on the target"].map((title, n) => h(Table.ColumnHeader, { key: title, ...(n ? end : {}) }, title)))),
+        h(Table.Body, null, its.positions.map(([topic, p, here, there, lag]) => h(Table.Row, { key: `${p} ${topic}`, bg: "transparent" },
+          h(Table.Cell, { overflowWrap: "anywhere" }, `${topic}-${p}`), [here, lag, there].map((n, i) => h(Table.Cell, { key: i, ...end }, number(n))))))),
+      its.left > 0 && h(Muted, { mt: 1 }, `and ${number(its.left)} more partitions, less far behind`))
+      : data.error == null && h(Muted, null, "Not asked: only the first 500 groups are."));
+}
+
+function Group({ row, group, partitions }) {
+  const [open, setOpen] = useState(false);
+  return h(chakra.details, { onToggle: (e) => setOpen(e.currentTarget.open) },
+    h(chakra.summary, { cursor: "pointer", fontSize: "sm", overflowWrap: "anywhere" }, group, h(Muted, { as: "span", ml: 2 }, `${number(partitions)} partitions when it was planned`)),
+    open && h(Positions, { row, group }));
+}
+
+function Groups({ row, plan, most = 40 }) {
+  const [wanted, setWanted] = useState("");
+  const found = plan.groups.filter(({ group }) => group.includes(wanted));
+  const left = found.length - most + (wanted ? 0 : plan.group_count - plan.groups.length);
+  return h(Fragment, null,
+    h(Flex, { gap: 3, align: "center", mb: 2, wrap: "wrap" }, h(Text, { fontSize: "sm" }, `${number(plan.group_count)} move`),
+      plan.groups.length > 10 && h(Input, { size: "sm", maxW: 72, placeholder: "name of a group", "aria-label": "name of a group", value: wanted, onChange: (e) => setWanted(e.target.value) })),
+    found.slice(0, most).map((one) => h(Group, { key: one.group, row, ...one })),
+    left > 0 && h(Muted, { mt: 2 }, `and ${number(left)} more groups`));
+}
+
 // Who reads and writes, asked when somebody wants to know: it is a burden for clusters with many groups.
 function Clients({ row }) {
   const [at, setAt] = useState(0); // how often somebody has asked
@@ -122,6 +157,7 @@ function One({ target, mirror }) {
     closely?.night && h(Panel, { title: "The night" }, h(Night, { night: closely.night })),
     h(Panel, { title: "Checks" }, checks.length ? checks.map((one, n) => h(Finding, { key: n, ...one })) : h(Muted, null, closely ? "Nothing is wrong." : "…")),
     h(Panel, { title: "Topics" }, h(Topics, { topics: closely?.topics ?? [] })),
+    h(Panel, { title: "Groups" }, plan?.group_count ? h(Groups, { row, plan }) : h(Muted, null, plan ? "The plan has none." : "…")),
     h(Panel, { title: "Clients" }, h(Clients, { row })),
     Object.keys(closely?.drills ?? {}).length > 0 && h(Panel, { title: "Drills" }, Object.entries(closely.drills).map(([name, drills]) => h(Drills, { key: name, name, drills }))),
     h(SimpleGrid, { columns: { base: 1, md: 2 }, gap: 4 },
@@ -130,7 +166,6 @@ function One({ target, mirror }) {
           plan.amendments.map((one) => h(Box, { key: one.number, mt: 2 }, h(Text, { fontSize: "sm" }, `Amendment ${one.number}, ${date(one.at)}`), h(Names, { names: one.topics }))))
         : h(Muted, null, "…")),
       h(Panel, { title: "Reports" }, h(Reports, { row, closely, files })),
-      h(Panel, { title: "Groups" }, plan?.group_count ? h(Fragment, null, h(Text, { fontSize: "sm" }, `${number(plan.group_count)} move`), h(Names, { names: plan.groups })) : h(Muted, null, "The plan has none.")),
       h(Panel, { title: "What follows beside the data" }, follows.length ? follows.map(([kind, one]) =>
         h(Box, { key: kind, mb: 2 }, h(Text, { fontSize: "sm", color: one.error ? "fg.error" : undefined }, `${kind}: ${one.error ?? (one.said.length ? `${number(one.said.length)} to know` : "level")}`), one.said.slice(0, 20).map((line, n) => h(Muted, { key: n, pl: 3, overflowWrap: "anywhere" }, line))))
         : h(Muted, null, "No tail says anything.")),

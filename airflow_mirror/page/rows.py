@@ -10,6 +10,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.console.status import LISTENING, View, judged
 from airflow_mirror.cutover.decision import UP, fence_state
 from airflow_mirror.cutover.report import CutoverReport
@@ -20,14 +21,17 @@ from airflow_mirror.extras.drill.report import over
 from airflow_mirror.extras.drill.store import Drill
 from airflow_mirror.extras.drill.trend import charts
 from airflow_mirror.jobs.health.judging import Facts
+from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.findings import BLOCK, PASS, Finding
 from airflow_mirror.plan.ledger_store import dag_of
 from airflow_mirror.plan.model import Plan
 
+Positions = Mapping[TopicPartition, GroupPosition]
 PHASES = ("plan", "copy", "follow", "cut over", "in production")
 MOST = 500  # names of one kind, and findings
 MOST_DRILLS = 30
+MOST_POSITIONS = 200  # of a group
 _FIGURES = ("lag", "lag_s", "headroom_s", "records_per_s", "bytes_per_s", "eta_s", "held", "offsets")
 
 
@@ -128,10 +132,12 @@ def findings_of(findings: Iterable[Finding]) -> list[dict[str, Any]]:
 
 
 def plan_of(plan: Plan) -> dict[str, Any]:
-    """Return what there is to say of a plan, but for its topics."""
+    """Return what there is to say of a plan, but for its topics. ``partitions``: in which a group had a position."""
+    groups = [(group, sum(map(len, plan.positions[group].values()))) for group in plan.groups[:MOST]]
     return {
         "hash": plan.hash, "created_at": plan.created_at, "source": plan.mirror.source, "target": plan.mirror.target,
-        "findings": findings_of(plan.findings), "groups": plan.groups[:MOST], "group_count": len(plan.groups),
+        "findings": findings_of(plan.findings), "group_count": len(plan.groups),
+        "groups": [{"group": group, "partitions": partitions} for group, partitions in groups],
         "left_out": list(plan.returning)[:MOST], "amendments": [
             {"number": one.number, "at": one.created_at, "topics": [t.source_topic for t in one.topics][:MOST]}
             for one in plan.amendments[-50:]
@@ -160,6 +166,31 @@ def topics_of(plan: Plan, facts: Facts | None) -> list[dict[str, Any]]:
         }
         for t in plan.topics
     ]  # fmt: skip
+
+
+def positions_as_planned(plan: Plan, group: str) -> dict[TopicPartition, GroupPosition]:
+    """Return where a group stood on the source when its mirror was planned."""
+    its = plan.positions[group].items()
+    return {TopicPartition(topic, p): GroupPosition(at) for topic, found in its for p, at in found.items()}
+
+
+def group_of(plan: Plan, here: Positions, there: Positions, ends: Mapping[TopicPartition, int]) -> dict[str, Any]:
+    """Return a group's positions in a plan's topics, those furthest behind first: as lists, the others are counted.
+
+    :param here: on the source. :param there: on the target, by its topics. :param ends: the source's log ends.
+    """
+    routes = plan.routes
+    rows = list[tuple[str, int, int | None, int | None, int | None]]()
+    for tp in sorted(tp for tp in routes if tp in here or routes[tp] in there):
+        at, on_target = (None if one is None else one.offset for one in (here.get(tp), there.get(routes[tp])))
+        lag = None if at is None or tp not in ends else max(0, ends[tp] - at)
+        rows.append((tp.topic, tp.partition, at, on_target, lag))
+    rows.sort(key=lambda row: -(row[-1] or 0))
+    known = [row[-1] for row in rows if row[-1] is not None]
+    return {
+        "partitions": len(rows), "lag": sum(known) if known else None, "positions": rows[:MOST_POSITIONS],
+        "left": len(rows[MOST_POSITIONS:]), "unseen": [],
+    }  # fmt: skip
 
 
 def clients_in(found: Inventory) -> dict[str, Any]:

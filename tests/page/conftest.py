@@ -38,8 +38,10 @@ def world() -> Iterator[World]:
         huge = {f"events.{n:03}": 50 for n in range(200)}
         one.create({topic: [behind(n, p) for p in range(50)] for n, topic in enumerate(huge)})
         one.own("huge", *huge)
+        stands = {topic: dict.fromkeys(range(50), 0) for topic in huge}
+        one.commit("source", "everything", {(topic, p): 0 for topic in huge for p in range(50)})
         one.says(
-            one.tail(one.plan("huge", huge, DAG)),
+            one.tail(one.plan("huge", huge, DAG, positions={"everything": stands})),
             phase="copying",
             summary={"lag": 868, "records_per_s": 9_400, "bytes_per_s": 3_100_000, "eta_s": 0},
         )

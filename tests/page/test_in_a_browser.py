@@ -92,6 +92,20 @@ def test_drills_have_a_table_and_their_trend_as_lines(open_page: Open, scheme: s
     expect(page.get_by_role("row").filter(has_text="6.20 s")).to_contain_text("31 records lost")
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_groups_unfold_to_their_committed_offsets(open_page: Open, scheme: str) -> None:
+    page = open_page(ORDERS, scheme=scheme)
+    group = page.locator("summary").filter(has_text="billing")
+    expect(group).to_contain_text("48 partitions when it was planned", timeout=PATIENCE_MS)
+    expect(page.get_by_role("columnheader", name="on the source")).to_have_count(0)
+    group.focus()
+    page.keyboard.press("Enter")
+    seen(page, re.compile(r"48 partitions, [\d,]+ offsets behind; asked"))
+    expect(page.get_by_role("row").filter(has_text=re.compile(r"^orders\.eu-\d+8955–$")).first).to_be_visible()
+    group.click()
+    expect(page.get_by_role("columnheader", name="on the source")).to_have_count(0)
+
+
 def test_clients_are_asked_for_by_a_click(open_page: Open) -> None:
     page = open_page(ORDERS)
     seen(page, "228 partitions, 131 behind")
@@ -127,6 +141,9 @@ def test_ten_thousand_partitions_are_drawn_in_less_than_a_second(open_page: Open
     box = heat.bounding_box()
     assert box is not None and box["height"] < 700, "all of it is seen at once"
     shoot(page, "page_partitions")
+    page.locator("summary").filter(has_text="everything").click()
+    seen(page, re.compile("10,000 partitions, [\\d,]+ offsets behind"))
+    seen(page, "and 9,800 more partitions, less far behind")
 
 
 def test_runs_and_tasks_have_a_tab_with_the_mirrors_of_their_dag(open_page: Open, runs: dict[str, str]) -> None:
@@ -189,6 +206,8 @@ def test_approval_that_waits_is_shown_with_the_way_to_its_answer(open_page: Open
 def test_names_are_shown_and_never_run(open_page: Open) -> None:
     page = open_page("plugin/mirrors?target=dc2&mirror=by-hand")
     seen(page, HOSTILE)
+    page.locator("summary").filter(has_text=HOSTILE).click()
+    expect(page.get_by_text("Both clusters are being asked")).to_have_count(0, timeout=PATIENCE_MS)
     assert page.evaluate("globalThis.pwned") is None
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.policy import DECISIONS, STATE, WISHES
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.decision import UP, FenceState, note_copy
@@ -25,6 +26,7 @@ from airflow_mirror.plan import Plan, ledger_store
 from airflow_mirror.plan.findings import BLOCK, PASS, WARN, Finding
 from tests.builders import plan_of, topic_plan
 from tests.driven.cluster import DrivenCluster
+from tests.driven.groups import Committed
 from tests.driven.records import Row, encode
 from tests.driven.validation import TopicConfig
 
@@ -62,6 +64,12 @@ class World:
                 if lag:
                     rows = [Row(n, round(time.time() * 1000), b"k", b"v" * 20) for n in range(lag)]
                     self.source.topics[topic].logs[p].lay(encode(rows))
+
+    def commit(self, side: str, group: str, positions: Mapping[tuple[str, int], int]) -> None:
+        """Let a group stand at these offsets, by topic and partition. :param side: ``source`` or ``target``."""
+        cluster = self.source if side == "source" else self.target
+        made = {TopicPartition(*tp): Committed(at, "", -1) for tp, at in positions.items()}
+        cluster.groups.committed.setdefault(group, {}).update(made)
 
     def plan(self, name: str, topics: Mapping[str, int], dag: str | None = None, **more: Any) -> Plan:
         """Plan a mirror of topics with so many partitions, as a DAG does; None: as a person does."""
@@ -155,7 +163,10 @@ def a_night(world: World, dag: str) -> None:
     held = "retention.ms is on hold while the mirror writes"
     said = finding(WARN, held, "It is set back when topics are opened."), finding(PASS, "well", "")
     topics = {topic: len(partitions) for topic, partitions in lags.items()}
-    groups = dict.fromkeys(("billing", "fraud-detection", "search-indexer"), dict[str, Any]())
+    reads = {"billing": "orders.eu", "fraud-detection": "payments", "search-indexer": "customers"}
+    groups = {group: {topic: dict.fromkeys(range(len(lags[topic])), 0)} for group, topic in reads.items()}
+    world.commit("source", "billing", {("orders.eu", p): max(0, lag - 5) for p, lag in enumerate(lags["orders.eu"])})
+    world.commit("target", "billing", {("orders.eu", 0): 0})
     orders = world.plan("orders", topics, dag, findings=said, positions=groups)
     world.own("orders", *topics)
     follows = {"groups": {"said": ["group 'fraud-detection' is active on the target: left alone"]}, "configs": {}}
@@ -208,7 +219,7 @@ def a_night(world: World, dag: str) -> None:
     world.says(world.tail(world.plan("reports", {"reports": 1}, dag)), phase="paused", summary={"lag": 91_000})
     world.pause("reports")
 
-    world.plan("by-hand", {HOSTILE: 1})
+    world.plan("by-hand", {HOSTILE: 1}, positions={HOSTILE: {HOSTILE: {0: 0}}})
     world.own("by-hand", HOSTILE)
 
 

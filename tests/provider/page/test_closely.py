@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -9,14 +10,17 @@ from fastapi.testclient import TestClient
 
 from airflow_mirror.extras.clients.inventory import NOT_YET, READS, Inventory, Reader, Writer
 from airflow_mirror.extras.drill.store import Drill, Drills
+from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.page import closely
 from airflow_mirror.page.app import make_app
 from airflow_mirror.page.looks import Looks
-from airflow_mirror.page.rows import clients_in
+from airflow_mirror.page.rows import clients_in, group_of
 from airflow_mirror.plan.findings import BLOCK
+from tests.builders import plan_of, topic_plan
 from tests.driven.cluster import DrivenCluster
 from tests.page.world import HOSTILE, World, finding
 from tests.provider.page.asking import DAGS, another, connect, get, three_mirrors
+from tests.unit.plan.builders import a_mirror
 
 if TYPE_CHECKING:
     import pytest
@@ -48,6 +52,51 @@ def test_source_of_another_name_is_not_asked_and_that_is_said(world: World, page
         with another() as again:
             found = get(again, "/one", target="dc2", mirror="orders").json()["closely"]
         assert "leads to another cluster" in found["unknown"] and not other.asked("ListOffsets")
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+def group_on(page: TestClient, group: str, who: str = "admin", role: str = "ADMIN") -> dict[str, Any]:
+    found: dict[str, Any] = get(page, "/group", who, role, target="dc2", mirror="orders", group=group).json()
+    return found
+
+
+def test_groups_have_their_committed_offsets_on_both_sides_those_furthest_behind_first(
+    world: World, page: TestClient
+) -> None:
+    world.create({"orders": [5, 0, 9]})
+    world.plan("orders", {"orders": 3}, DAGS[0], positions={HOSTILE: {"orders": {0: 1, 2: 2}}, "old": {"orders": {1: 0}}})
+    world.own("orders", "orders")
+    world.commit("source", HOSTILE, {("orders", 0): 4, ("orders", 2): 2, ("elsewhere", 0): 7})
+    world.commit("target", HOSTILE, {("orders", 0): 3, ("orders", 1): 0})
+    plan = get(page, "/one", target="dc2", mirror="orders").json()["closely"]["plan"]
+    assert plan["groups"] == [{"group": HOSTILE, "partitions": 2}, {"group": "old", "partitions": 1}]
+    its = group_on(page, HOSTILE)["group"]
+    assert its["positions"] == [["orders", 2, 2, None, 7], ["orders", 0, 4, 3, 1], ["orders", 1, None, 0, None]]
+    assert (its["partitions"], its["lag"], its["left"], its["unseen"]) == (3, 8, 0, [])
+    assert group_on(page, "old")["group"]["positions"] == [], "it was deleted since"
+    asked = len(world.source.asked("OffsetFetch"))
+    assert group_on(page, "old")["group"] and len(world.source.asked("OffsetFetch")) == asked, "one look for all who ask"
+    assert "detail" in group_on(page, HOSTILE, "anna:payments", "VIEWER")
+
+
+def test_positions_of_ten_thousand_partitions_are_capped_and_what_is_left_out_is_counted() -> None:
+    topics = [topic_plan(f"t{n:03}", dict.fromkeys(range(50), 0), source_topic_id="id") for n in range(200)]
+    plan = plan_of(a_mirror(), *topics)
+    here = {tp: GroupPosition(tp.partition) for tp in plan.routes}
+    its = group_of(plan, here, {}, dict.fromkeys(plan.routes, 49))
+    assert (its["partitions"], its["left"], its["lag"]) == (10_000, 9_800, 200 * sum(range(50)))
+    assert {row[1:] for row in its["positions"]} == {(0, 0, None, 49)} and len(json.dumps(its)) < 10_000
+
+
+def test_groups_of_a_source_that_is_not_asked_are_shown_as_they_were_planned(world: World, page: TestClient) -> None:
+    world.source_id = "theirs"
+    world.plan("orders", {"orders": 3}, DAGS[0], positions={"old": {"orders": {0: 1, 2: 2}}})
+    world.own("orders", "orders")
+    found = group_on(page, "old")
+    assert "positions at planning" in found["unknown"]
+    assert found["group"]["positions"] == [["orders", 0, 1, None, None], ["orders", 2, 2, None, None]]
 
 
 # --- on demand, and of drills ----------------------------------------------------------------------------------------
