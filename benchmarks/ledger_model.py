@@ -54,8 +54,9 @@ from airflow_mirror.ledger.records import LAST_PLAN, SIGN
 from airflow_mirror.ledger.state import WISHED, State, fitting
 from airflow_mirror.ledger.topic import batch_of
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.plan import ledger_store, mm2_topics, ownership
+from airflow_mirror.plan import ledger_store, mm2_topics, ownership, refused
 from airflow_mirror.plan.direction import Direction, direction
+from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.model import Amendment, Plan, TopicPlan
 from airflow_mirror.plan.store import KEEP
 from airflow_mirror.sync import seen_acls, seen_configs
@@ -266,6 +267,14 @@ def wishing(world: World, n: int) -> None:
     """A pause and another rate."""
     for kind in ("pause", "rate"):
         wish(world.state, world.mirror.name, kind, Wish.now(50_000_000))
+
+
+def refusing(world: World, n: int) -> None:
+    """A plan, a preview and a cutover that are refused, each by as much as is kept."""
+    long = Finding("block", "fence_rights", "topic of some length", "e" * 300, "r" * 200)
+    for kind in refused.KINDS:
+        said = refused.Refusal.of([long] * refused.MOST, "kafka_migration.preview, run scheduled__2026", float(n))
+        refused.note(world.state, world.mirror.name, kind, said)
 
 
 def sharing(world: World, n: int) -> None:
@@ -546,6 +555,7 @@ STATE_KINDS = (
     Kind("job/", "looks for one", watching, _every(5.0)),
     Kind("job/", "requests to stop", asking, _every(3600)),
     Kind("wish/", "pauses, rates", wishing, _every(3600)),
+    Kind("refused/", "refusals of tasks", refusing, _every(DAY_S / 4)),
     Kind("share/", "shares of processes", sharing, _every(TURN_S)),
     Kind("run/", "reports of a driver elsewhere", reporting, _every(5.0)),
     Kind("run/", "last reports of one", ending, _every(DAY_S / 4), reports.KEEP),

@@ -39,11 +39,12 @@ from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger, Values
-from airflow_mirror.ledger.records import ACTIVE, BULK, DRILL, FENCE, LAST_PLAN, SIGN, TOPIC, WISH
+from airflow_mirror.ledger.records import ACTIVE, BULK, DRILL, FENCE, LAST_PLAN, REFUSED, SIGN, TOPIC, WISH
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.ledger_store import last_hash
 from airflow_mirror.plan.owned import ended_by, owners, shares
+from airflow_mirror.plan.refused import PLANNING, Refusal, refusals
 
 T = TypeVar("T")
 _EVERY_S = 2.0
@@ -122,7 +123,7 @@ def _of_files(arguments: argparse.Namespace) -> int:
         except MirrorError as e:
             error = str(e)
         never = {"topics": 0, "in_production": 0, "plan": None, "tail": "unknown" if error else "never started"}
-        never |= dict.fromkeys(("host", "phase", "lag", "records_per_s")) | {"said": error, "fences": []}
+        never |= dict.fromkeys(("host", "phase", "lag", "records_per_s")) | {"said": error, "fences": [], "refused": []}
         for one, flow in wanted.items():
             row = found.get(one, {"mirror": one} | never)
             here = _of_this_host(arguments.home / one) if row["tail"] in ("none", "never started") else {}
@@ -178,8 +179,8 @@ class View:
     """
 
     def __init__(self, target: ClusterAdmin, clock: Clock = SYSTEM) -> None:
-        self._clock = clock
-        self._ledger, self._state = Ledger(target), state_of(target, SIGN.below(), DRILL.below(), WISH.below())
+        self._clock, self._ledger = clock, Ledger(target)
+        self._state = state_of(target, *(kind.below() for kind in (SIGN, DRILL, WISH, REFUSED)))
         self._watches: dict[str, Watch] = {}
         self.newer: dict[str, LedgerNewer] = {}
         self.tails: dict[str, TailFacts] = {}
@@ -216,8 +217,16 @@ class View:
                 self._known(DRILL.key(name, ""), partial(_ended, values, said, name), ""),
             )
             | {"fences": [_fence(fences[name], since_ms(self._ledger, name))] if name in fences else []}
+            | {"refused": self._refused(name, said, done=0 < topics[name] == opened[name])}
             for name in names
         ]
+
+    def _refused(self, name: str, said: Mapping[str, bytes], *, done: bool) -> list[dict[str, Any]]:
+        """Return what refused the mirror, and still counts. :param done: it is in production: no cutover is to come."""
+        found = self._known(REFUSED.key(name, ""), partial(refusals, said, name), dict[str, Refusal]())
+        planned_s = (self._ledger.time_ms(LAST_PLAN.key(name)) or 0) / 1000  # also by hand, which removes no record
+        counts = {kind: one for kind, one in found.items() if (one.at > planned_s if kind == PLANNING else not done)}
+        return [{"kind": kind, **asdict(one)} for kind, one in counts.items()]
 
     def _known(self, key: str, read: Callable[[], T], otherwise: T) -> T:
         """Return what is read, or note that a newer version of the package wrote it."""
@@ -279,6 +288,14 @@ def _fence_line(fence: Mapping[str, Any]) -> str:
     return f"the source is fenced ({fence['name']}): {what}, since {fence['since']}"
 
 
+def _refused_line(one: Mapping[str, Any]) -> str:
+    """Return what people read of what refused a mirror."""
+    at = datetime.fromtimestamp(one["at"], UTC).isoformat(timespec="seconds")
+    lines = [str(Finding(**found)) for found in one["findings"]]
+    more = f"\n  and {one['left']:,} more" if one["left"] else ""
+    return f"its {one['kind']} was refused at {at} ({one['by']}):\n  " + "\n  ".join(lines) + more
+
+
 def judged(tail: TailFacts) -> list[Finding]:
     """Return what is wrong with a tail, in the words of the health check."""
     return judge_seen(Facts(tail=tail), Limits(), OF_THE_TAIL)
@@ -307,6 +324,7 @@ def _shown(rows: list[dict[str, Any]], newer: Mapping[str, LedgerNewer]) -> Grou
         tail = row["tail"] + (f" on {row['host']}" if row["host"] else "")
         table.add_row(row["mirror"], topics, tail, row["phase"], _number(row["lag"]), _number(row["records_per_s"]))
     said = [f"{row['mirror']}: {_fence_line(fence)}" for row in rows for fence in row["fences"]]
+    said += [f"{row['mirror']}: {_refused_line(one)}" for row in rows for one in row["refused"]]
     said += [f"{row['mirror']}: {row['said'][:_LONGEST]}" for row in rows if row["said"]]
     lines = (Text(line) for line in [*said, *_newer_lines(newer)])
     return Group(table if rows else "this target has no mirror", *lines)

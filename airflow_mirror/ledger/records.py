@@ -127,6 +127,11 @@ PROOF = _dense(
     needs=("identity", "levels"),
 )  # fmt: skip
 DRILL = _spaced("drill/{mirror}/{run}", "drill {run!r}", "the run's tasks, one by one", STAYS, REMOVED, newer=WORD)
+# For people alone, nothing goes by it: of two tasks at once the later record counts, as of wishes.
+REFUSED = _dense(
+    "refused/{mirror}/{kind}", "what refused mirror {mirror!r} ({kind})", "a task that is refused; the next that is not",
+    STAYS, REMOVED, newer=WORD, needs=("by", "at", "findings"),
+)  # fmt: skip
 # For people, and for where groups go back to. What is lifted, and whether, says `fence/...` alone: it is decided.
 # Each writing has keys of its own, and removes those of the one before behind its own: killed in between, the newest that
 # is whole is read.

@@ -143,8 +143,9 @@ class PreviewCutoverOperator(_OfACutover):
 
     Give it the same arguments as the CutoverOperator behind it, which refuses what was seen more than
     ``approval_valid_s`` ago, or of another revision of the plan. Every line is in the log with its verdict and remedy,
-    and in ``preview.json`` in the run's directory. If anything blocks, the task fails with all of it. Returns the lines,
-    for the text of an approval, and why there will be no way back (``no_way_back``, empty if there will be one).
+    and in ``preview.json`` in the run's directory. If anything blocks, the task fails with all of it, which
+    the ledger keeps for who looks at the mirror. Returns the lines, for the text of an approval, and why there will
+    be no way back (``no_way_back``, empty if there will be one).
 
     :param fence: as for CutoverOperator, and so are all other parameters (templated).
     """
@@ -159,12 +160,15 @@ class PreviewCutoverOperator(_OfACutover):
         from airflow_mirror.cutover.rollback.foresee import with_way_back
         from airflow_mirror.cutover.run import preview_cutover
         from airflow_mirror.jobs.runner.directory import write_json
+        from airflow_mirror.operators.refusals import Refusals
         from airflow_mirror.plan.findings import PASS, passed
+        from airflow_mirror.plan.refused import PREVIEW
 
         request = self._request(mirror, context)
         with self._connected(request, mirror, context) as (clusters, kept):
             found = preview_cutover(request, clusters, kept, stop=self._stop)
             found = with_way_back(found, request.plan, clusters)
+            Refusals(self, context, mirror, clusters.on.target.admin).keep(PREVIEW, found.blocks)
         path = report_dir(mirror, context["ti"].run_id) / "preview.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, found.to_dict())
@@ -257,6 +261,7 @@ class CutoverOperator(_OfACutover):
         from airflow_mirror.extras.clients.inventory import clients_of
         from airflow_mirror.extras.schemas.release import with_release
         from airflow_mirror.hooks.registries import registry_of
+        from airflow_mirror.operators.refusals import Refusals
 
         signer = report_signer()
         again = flag("fence_again", self.fence_again)
@@ -277,7 +282,8 @@ class CutoverOperator(_OfACutover):
             additions = Additions(require=self._refuses(kept, context, again), clients=clients_of(request.plan, clusters))
             if flag("release_registry", self.release_registry):
                 additions = with_release(additions, mirror, registry_of, self.log.info)
-            with fencing_once(run_dir, again):
+            refusals = Refusals(self, context, mirror, clusters.on.target.admin)
+            with fencing_once(run_dir, again), refusals.of_cutover(additions) as additions:
                 report = run_cutover(request, clusters, kept, stop=self._stop, signer=signer, additions=additions)
         summary = compact({**report.summary(), "report": str(run_dir / "report.json")}, full=str(run_dir / "report.json"))
         tell_assets(self, context, summary)

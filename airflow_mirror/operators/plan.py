@@ -39,7 +39,8 @@ class PlanMirrorOperator(MirrorOperator):
     :param tasks: of the copy to come, for what the trial tells (templated).
 
     The plan is stored under its hash, on the target and as a file on this host, with a readable ``.md`` next to it. A
-    check that blocks fails the task, with every block in the message. Returns counts, the plan's hash and its path; the
+    check that blocks fails the task, with every block in the message, which the ledger keeps for who looks at the mirror,
+    if it was planned before. Returns counts, the plan's hash and its path; the
     tasks downstream execute the plan with that hash and no other, on whichever worker.
     """
 
@@ -97,9 +98,11 @@ class PlanMirrorOperator(MirrorOperator):
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.jobs.planning import planned
         from airflow_mirror.ledger.decisions import Ledger
-        from airflow_mirror.plan.findings import PASS, passed
+        from airflow_mirror.operators.refusals import Refusals
+        from airflow_mirror.plan.findings import BLOCK, PASS, passed
         from airflow_mirror.plan.ledger_store import keep_on
         from airflow_mirror.plan.ownership import begin, require_active
+        from airflow_mirror.plan.refused import PLANNING
 
         trial_s, tasks = number("trial_s", self.trial_s), int(number("tasks", self.tasks, least=1))
         with admins_of(mirror) as (source, target):
@@ -110,11 +113,12 @@ class PlanMirrorOperator(MirrorOperator):
             is_night = flag("night", self.night) and not plan.blocks
             night = night_plan(plan, source, target, trial_s=trial_s, tasks=tasks) if is_night else None
             findings = [*plan.findings, *(night.findings if night else [])]
-            blocks = [str(f) for f in findings if f.level == "block"]
-            if not blocks:
+            blocking = [f for f in findings if f.level == BLOCK]
+            if not blocking:
                 ledger = begin(plan, target)
                 require_active(ledger, plan, target)
                 keep_on(target, plan, ledger, dag=context["ti"].dag_id)
+            Refusals(self, context, mirror, target).keep(PLANNING, blocking)
         path = plans_of(mirror).save(plan)
         shown = {}
         if night is not None:
@@ -126,6 +130,6 @@ class PlanMirrorOperator(MirrorOperator):
             self.log.log(finding.severity, "%s", finding.lines)
         self.log.info("%s", passed(findings))
         self.log.info("plan %s: %s; %s lists every check", plan.hash[:12], path, path.with_suffix(".md"))
-        if blocks:
-            raise blocked(blocks)
+        if blocking:
+            raise blocked([str(f) for f in blocking])
         return {**plan.summary(), "path": str(path), **shown}

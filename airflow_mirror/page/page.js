@@ -6,7 +6,7 @@
 
 import { Course, Drawings, Heat, Night } from "./drawings.js";
 import {
-  Actions, Approvals, Arrow, Fence, Figures, Finding, Muted, Panel, Phases, State, Wrong, address, behindBy, bytes, date, fileOf, number, query, refusal, time,
+  Actions, Approvals, Arrow, Fence, Figures, Finding, Muted, Panel, Phases, Refused, State, Wrong, address, behindBy, bytes, date, fileOf, number, query, refusal, time,
   useTold,
 } from "./parts.js";
 
@@ -150,7 +150,7 @@ function One({ target, mirror }) {
     h(Box, null,
       h(Flex, { gap: 3, align: "center", wrap: "wrap" }, h(Heading, { size: "lg", as: "h1", overflowWrap: "anywhere" }, row.mirror), h(State, { row }), h(Arrow, { row }),
         row.dag && h(Link, { to: `/dags/${encodeURIComponent(row.dag)}` }, h(Text, { color: "fg.info", fontSize: "sm" }, row.dag))),
-      error && h(Text, { color: "fg.error" }, error), h(Actions, { row }), h(Fence, { row }), h(Approvals, { row }), h(Figures, { row, closely }), h(Phases, { phases, at: row.phase })),
+      error && h(Text, { color: "fg.error" }, error), h(Actions, { row }), h(Fence, { row }), h(Approvals, { row }), h(Refused, { row }), h(Figures, { row, closely }), h(Phases, { phases, at: row.phase })),
     closely?.error && h(Text, { color: "fg.error" }, closely.error), closely?.unknown && h(Muted, null, closely.unknown),
     h(Panel, { title: "Partitions" }, closely?.topics?.some((t) => t.lags) ? h(Heat, { topics: closely.topics }) : h(Muted, null, closely ? "The source was not asked." : "Both clusters are being asked: ten seconds …")),
     (row.lag != null || course.length > 0) && h(Panel, { title: "Behind, and rate" }, h(Course, { course })),

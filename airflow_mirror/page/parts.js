@@ -23,7 +23,7 @@ const time = (s) =>
 const behindBy = (s) => (s == null ? "–" : s < 0.05 ? "level" : s < 10 ? `${s.toFixed(1)} s` : time(s));
 const clock = (s) => `${Math.floor(s / 60)}:${String(Math.floor(s % 60)).padStart(2, "0")}`;
 const date = (at) => (at == null ? "" : new Date(typeof at === "number" ? at * 1000 : at).toLocaleString());
-const toneOf = (row) => (row.findings.some((f) => f.level === "block") ? "red" : TONES[row.state] ?? "gray");
+const toneOf = (row) => (row.refused.length || row.findings.some((f) => f.level === "block") ? "red" : TONES[row.state] ?? "gray");
 const query = (row) => `?${new URLSearchParams({ target: row.target_id, mirror: row.mirror })}`;
 const address = (path) => new URL(`mirrors/${path}`, document.baseURI).href;
 const fileOf = (path) => address(`files/${path.split("/").map(encodeURIComponent).join("/")}`);
@@ -196,16 +196,23 @@ function Figures({ row, closely }) {
     row.host && h(Figure, { name: "copied on", value: row.host }));
 }
 
+// What refused the last plan, preview or cutover: each says what to do.
+const Refused = ({ row, most = 20 }) => row.refused.map((one) =>
+  h(Box, { key: one.kind, my: 2, role: "status" },
+    h(Text, { fontSize: "sm", overflowWrap: "anywhere" }, h(chakra.b, { fontWeight: 600, color: "red.fg" }, `Its ${one.kind} was refused `), `${date(one.at)}, ${one.by}`),
+    one.findings.slice(0, most).map((its, n) => h(Finding, { key: n, ...its })),
+    one.left + one.findings.length > most && h(Muted, { pl: 3 }, `and ${number(one.left + Math.max(0, one.findings.length - most))} more in the task's log`)));
+
 // What keeps a mirror from its work, and the first of what is worth knowing: its own page has the rest.
 function Wrong({ row, most = 2 }) {
   const blocks = row.findings.filter((one) => one.level === "block");
   const others = row.findings.filter((one) => one.level !== "block");
   const left = others.length - most;
-  return h(Fragment, null, h(Fence, { row }), h(Approvals, { row }), [...blocks, ...others.slice(0, most)].map((one, n) => h(Finding, { key: n, ...one })),
+  return h(Fragment, null, h(Fence, { row }), h(Approvals, { row }), h(Refused, { row, most: 3 }), [...blocks, ...others.slice(0, most)].map((one, n) => h(Finding, { key: n, ...one })),
     most > 0 && left > 0 && h(Muted, { pl: 3 }, `and ${number(left)} more to know`));
 }
 
 export {
-  Actions, Approvals, Arrow, Fence, Figures, Finding, Muted, Panel, Phases, State, Wrong, address, behindBy, bytes, date, fileOf, number, query, refusal, time,
+  Actions, Approvals, Arrow, Fence, Figures, Finding, Muted, Panel, Phases, Refused, State, Wrong, address, behindBy, bytes, date, fileOf, number, query, refusal, time,
   useTold,
 };

@@ -55,6 +55,7 @@ def row_of(
         clusters = found.to_dict()
     phase = _phase(row, bool(up), bool(copies), tail.active is not None)
     findings = judged(tail)
+    blocks = row["refused"] or row["tail"] == "unreadable" or any(one.level == BLOCK for one in findings)
     whole = figures.pop("offsets") if copies else None
     return {
         "target_id": target, "mirror": name, "dag": _dag(view, name), "plan": row["plan"], "host": _text(row["host"]),
@@ -64,8 +65,8 @@ def row_of(
         "done": None if not whole else max(0.0, 1 - (figures["lag"] or 0) / whole),
         # A mirror's name comes from a ledger that others may write to: one word for a shell, whatever it holds.
         "lift_command": shlex.join(["airflow-mirror", "lift-fence", "--target", target, "--mirror", name]),
-        "fences": fences, "findings": findings_of(findings),
-        "needs_person": bool(up) or row["tail"] == "unreadable" or any(one.level == BLOCK for one in findings),
+        "fences": fences, "findings": findings_of(findings), "refused": row["refused"],
+        "needs_person": bool(up or blocks),
         "follows": {kind: _followed(one) for kind, one in tail.said.follows.items()},
         **figures,
     }  # fmt: skip

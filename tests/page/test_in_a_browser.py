@@ -160,8 +160,10 @@ def test_runs_and_tasks_have_a_tab_with_the_mirrors_of_their_dag(open_page: Open
 
 def test_home_shows_only_what_needs_a_person(open_page: Open) -> None:
     page = open_page("")
-    seen(page, "2 mirrors need a person")
+    seen(page, "3 mirrors need a person")
     seen(page, "Source FENCED")
+    seen(page, "Its preview was refused")
+    seen(page, "Resume it, and let it catch up.")
     expect(page.get_by_role("link", name="replica")).to_have_count(0)
     shoot(page, "page_home")
 

@@ -22,8 +22,9 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.plan import Plan, ledger_store
+from airflow_mirror.plan import Plan, ledger_store, refused
 from airflow_mirror.plan.findings import BLOCK, PASS, WARN, Finding
+from airflow_mirror.plan.refused import Refusal
 from tests.builders import plan_of, topic_plan
 from tests.driven.cluster import DrivenCluster
 from tests.driven.groups import Committed
@@ -218,6 +219,8 @@ def a_night(world: World, dag: str) -> None:
     world.own("reports", "reports")
     world.says(world.tail(world.plan("reports", {"reports": 1}, dag)), phase="paused", summary={"lag": 91_000})
     world.pause("reports")
+    tail = Finding(BLOCK, "tail", "tail", "it rests: somebody has paused it", "Resume it, and let it catch up.")
+    refused.note(world.state, "reports", "preview", Refusal.of([tail], f"{dag}.preview, run manual__1", time.time() + 5))
 
     world.plan("by-hand", {HOSTILE: 1}, positions={HOSTILE: {HOSTILE: {0: 0}}})
     world.own("by-hand", HOSTILE)

@@ -42,8 +42,9 @@ from airflow_mirror.ledger import chain, deciding, records
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.kinds import Kind as Row
 from airflow_mirror.ledger.records import kind_of
-from airflow_mirror.plan import ledger_store, mm2_topics, ownership
+from airflow_mirror.plan import ledger_store, mm2_topics, ownership, refused
 from airflow_mirror.plan.direction import Direction, direction
+from airflow_mirror.plan.findings import block
 from airflow_mirror.plan.owned import owners
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.ends import notes as ends
@@ -191,6 +192,8 @@ KINDS = [
     Kind(dict(ENDS.dump("m")), lambda v: ends.load("m", v)),
     Kind(written_by(lambda one: Proofs(one, "m").add(PLAN, IDS, "records", {ORDERS: (0, 5)})),
          lambda v: Proofs(state_with(v), "m").ends(PLAN, IDS, "records")),
+    Kind(written_by(lambda one: refused.note(one, "m", "plan", refused.Refusal.of([block("e", "r")], "d.t", 5.0))),
+         lambda v: refused.refusals(v, "m")),
     Kind(written_by(lambda one: Drills(one, "m").save(Drill(run="one", at_ms=5))),
          lambda v: Drills(state_with(v), "m").all()),
     Kind(written_by(lambda one: ReportStore(one, "m", "run", None).save(REPORT)),

@@ -42,9 +42,10 @@ from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import LOOK, WISH_LOOK
-from airflow_mirror.plan import ledger_store, mm2_topics, ownership
+from airflow_mirror.plan import ledger_store, mm2_topics, ownership, refused
 from airflow_mirror.plan.amendment import next_amendment
 from airflow_mirror.plan.direction import Direction, turn
+from airflow_mirror.plan.findings import block
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.ends import notes as ends
 from airflow_mirror.sync.following import notes
@@ -226,6 +227,7 @@ WRITERS: list[Callable[[MemoryLedger, MemoryState], object]] = [
     _shares,
     _failover,
     _seen,
+    lambda _, state: refused.note(state, "m", "plan", refused.Refusal.of([block("größer", "do", "x")], "d.t", 5.5)),
     lambda _, state: Drills(state, "m").save(Drill(run="run", at_ms=5, topics=["größe"], missed=["slow"])),
     _cutover,
     _maps,
