@@ -92,22 +92,26 @@ class Looks:
         self._courses = defaultdict[str, Courses](Courses)  # outlive the looks, which close their connections
 
     def targets(self, wait_s: float) -> list[dict[str, Any]]:
-        """Return what each target said last; ``looking``: nothing yet, and ``wait_s`` are over."""
+        """Return what each target said last; ``looking``: nothing yet, and ``wait_s`` are over.
+
+        Nobody waits for one that did not answer the last time: it would take all of that of each request.
+        """
         looking: dict[str, Any] = {"mirrors": [], "error": None, "looking": True}
         if (ids := self._ids.get(wait_s)) is None:  # nobody knows yet which there are
             return [{"target_id": "", **looking}]
         singles = [
             self._single(partial(TargetLook, self._courses[one], one), self._fresh_s, self._targets, one) for one in ids
         ]  # fmt: skip
-        wait([one.begin() for one in singles], wait_s)
+        reading = [(one.last, one.begin()) for one in singles]
+        wait([future for last, future in reading if last is None or not last["error"]], wait_s)
         self.forget()
         return [one.last or {"target_id": id_, **looking} for id_, one in zip(ids, singles, strict=True)]
 
     def mirror(self, conn_id: str, name: str, wait_s: float) -> dict[str, Any] | None:
         """Return what was found of a mirror last; None: nothing yet."""
-        return self._single(partial(MirrorLook, conn_id, name), self._closely_fresh_s, self._mirrors, conn_id, name).get(
-            wait_s
-        )
+        single = self._single(partial(MirrorLook, conn_id, name), self._closely_fresh_s, self._mirrors, conn_id, name)
+        single.begin()  # it takes ten seconds: what there is is told while it goes on
+        return single.last or single.get(wait_s)
 
     def groups(self, conn_id: str, name: str, wait_s: float) -> dict[str, Any] | None:
         """Return where a mirror's groups stood last, asked while somebody has unfolded one; None: nothing yet."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -18,7 +20,8 @@ from airflow_mirror.cutover.html import render
 from airflow_mirror.cutover.report import BACKED_OUT
 from airflow_mirror.hooks.home import url_of
 from airflow_mirror.page.app import make_app
-from airflow_mirror.page.looks import Looks
+from airflow_mirror.page.closely import MirrorLook
+from airflow_mirror.page.looks import Looks, TargetLook
 from tests.driven.cluster import DrivenCluster
 from tests.page.world import HOSTILE, World
 from tests.provider.page.asking import ACTING, DAGS, another, connect, get, names, three_mirrors
@@ -186,6 +189,26 @@ def test_target_that_is_away_is_one_row_and_keeps_nobody_waiting(world: World) -
         assert len(answer["mirrors"]) == 3
         seen = get(page, "/list", "anna:payments", "VIEWER").json()
         assert [one["target_id"] for one in seen["targets"]] == ["dc2"]
+
+
+def test_what_was_heard_before_is_told_while_a_slow_look_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """A target that is away took two seconds of each request, and a look at both clusters two more."""
+    three_mirrors(world)
+    connect(gone="127.0.0.1:1")
+    looking, free = Looks(fresh_s=0.0, closely_fresh_s=0.0), threading.Event()
+    heard, closely = looking.targets(60), looking.mirror("dc2", "orders", 60)
+    assert [bool(one["error"]) for one in heard] == [False, False, True] and closely is not None
+    answers = TargetLook.__call__
+    monkeypatch.setattr(TargetLook, "__call__", lambda one: one.conn_id == "gone" and free.wait(60) or answers(one))
+    monkeypatch.setattr(MirrorLook, "__call__", lambda _: free.wait(60) and closely)
+    with another(looking), ThreadPoolExecutor(1) as pool:  # which closes its connections
+        try:
+            assert pool.submit(looking.targets, 600).result(20)[2]["error"] == heard[2]["error"]
+            assert pool.submit(looking.mirror, "dc2", "orders", 600).result(20) == closely
+        finally:
+            free.set()
 
 
 def test_mirrors_of_a_target_that_goes_stay_with_the_error(world: World, page_anew: TestClient) -> None:
