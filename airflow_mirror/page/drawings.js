@@ -51,7 +51,7 @@ function Heat({ topics }) {
       paint.lineWidth = 2;
       paint.strokeRect((at % columns) * side, Math.floor(at / columns) * side, side - 1, side - 1);
     }
-    element.dataset.drawnMs = String(performance.now() - began);
+    Object.assign(element.dataset, { drawnMs: performance.now() - began, drawnAt: performance.now() });
   }, [topics, dark, at]);
   const move = (e) => {
     const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: layout.current.columns, ArrowUp: -layout.current.columns };
