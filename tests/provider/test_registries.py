@@ -97,7 +97,8 @@ def test_cutover_that_is_to_release_a_registry_does_so_behind_the_opening(
 
     @contextmanager
     def connected(*_: Any) -> Any:
-        yield SimpleNamespace(on=None), SimpleNamespace(load=lambda: None)
+        on = SimpleNamespace(target=SimpleNamespace(admin=None))
+        yield SimpleNamespace(on=on), SimpleNamespace(load=lambda: None)
 
     def run_cutover(*_: Any, additions: Any, **__: Any) -> None:
         additions.afterwards()
