@@ -112,8 +112,9 @@ class Watch:
             now = found[p.range.source_topic]
             if p.generation != generation:
                 continue  # opening checks it too, and the next look one that is complete since
-            # No answer is no finding. `watched` stays where it is, so that the next look covers this time as well.
-            if isinstance(now, MirrorError) and not isinstance(now, UnknownTopic):
+            # No answer is no finding, nor one with an error that passes, which has no id. `watched` stays where it is, so
+            # that the next look covers this time as well.
+            if (isinstance(now, MirrorError) and not isinstance(now, UnknownTopic)) or now == "":
                 continue  # unknown
             try:
                 recheck.same_topic(now, p.range, p.watched, p.position)

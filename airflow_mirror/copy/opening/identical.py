@@ -167,7 +167,8 @@ def check_same_topic(found: str | UnknownTopic, one: CopyRange, copied_to: Calla
             f"the source topic is gone, or hidden from this principal ({found})",
             "Its copied records stay on the target. Plan again without it, or grant the right to describe it again.",
         ) from found  # fmt: skip
-    if one.source_topic_id is not None and found != one.source_topic_id:
+    # "": the broker has none, or answered with an error that passes; who fetches by the id is told by the leader.
+    if one.source_topic_id is not None and found not in ("", one.source_topic_id):
         raise SourceGone(
             one.source_topic, one.partition, *affected(one, copied_to()),
             f"the source topic was deleted and created again (id {one.source_topic_id} when planned, {found} now)",
