@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import os
 import signal
 import threading
 from collections.abc import Callable
@@ -154,19 +155,19 @@ def test_killing_the_task_stops_the_job_within_five_seconds(
     job_dir = Path(handle["dir"])
     wait_until(lambda: len(process.members(job_dir)) == 2 and any(map(ignores_sigterm, process.members(job_dir))))
     graces, kills = list[float](), list[int]()
-    wait_until_gone, end = process.wait_until_gone, process.end
+    wait_until_gone, kill = process.wait_until_gone, os.kill
 
     def waits(job_dir: Any, timeout_s: Any, *seen: Any) -> Any:
-        if len(kills) < 2:  # how often it looks again after SIGKILL is up to the machine
+        if len(graces) < 2:  # how often it looks again after SIGKILL is up to the machine
             graces.append(timeout_s)
         return wait_until_gone(job_dir, timeout_s / 10, *seen)  # one that ignores the signal is waited for in vain
 
-    def ends(pids: Any, number: Any) -> None:
+    def kills_one(pid: int, number: int) -> None:
         kills.extend([number] if number == signal.SIGKILL else [])
-        end(pids, number)
+        kill(pid, number)
 
     monkeypatch.setattr(process, "wait_until_gone", waits)
-    monkeypatch.setattr(process, "end", ends)
+    monkeypatch.setattr(os, "kill", kills_one)
     task.on_kill()
     assert kills and graces and sum(graces) <= 5
     assert process.members(Path(handle["dir"])) == []

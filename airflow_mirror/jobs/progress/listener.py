@@ -38,7 +38,8 @@ SWITCH = "spark.airflow_mirror.progress"  # a Spark setting; false: the driver l
 MAX_LINE = 1 << 20  # bytes; 200 rows with the longest topic names and error texts are about half of that
 
 
-class Limits(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Limits:
     """What whoever reaches the port may do.
 
     :ivar bytes_per_s: of one task: 40,000 partitions that all changed; what is faster waits in its own socket.

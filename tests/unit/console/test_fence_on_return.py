@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -68,5 +69,5 @@ def test_being_ended_and_being_wrong_are_told_apart(
     src: DrivenCluster, dst: LedgerCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run() == 2 and "mirror 'm'" in capsys.readouterr().err
-    dst.script.on("Fetch", Fault(before=lambda _: signal.raise_signal(signal.SIGINT)))
+    dst.script.on("Fetch", Fault(before=lambda _: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)))
     assert run() == 130

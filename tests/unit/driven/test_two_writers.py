@@ -104,10 +104,10 @@ class Ear:
     def __init__(self, held: HeldLease) -> None:
         self._held = held
 
-    def until_it_may_copy(self) -> Wishes:
+    def begin(self) -> tuple[Wishes, LeaseToken]:
         while not self._held.is_safe:
             time.sleep(0.01)
-        return Wishes()
+        return Wishes(), self._held.begin()
 
     def end_round(self) -> None:
         self._held.withdraw()

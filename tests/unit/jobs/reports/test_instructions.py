@@ -84,7 +84,7 @@ def test_partitions_that_a_task_does_not_take_end_the_turn(table: Table) -> None
         raise ValueError("it can't")
 
     with (
-        listening(table, PATIENT._replace(taken_within_s=0.2)) as driver,
+        listening(table, replace(PATIENT, taken_within_s=0.2)) as driver,
         reporting(driver.address, copies(), take_in=fails, deal=1) as reporter,
     ):
         until(lambda: len(told(table)) == 3)
@@ -106,7 +106,7 @@ def test_a_silent_task_is_told_nothing(table: Table) -> None:
     """It may be frozen, and nobody else could take over before the turn has ended."""
     taken: list[object] = []
     with (
-        listening(table, PATIENT._replace(fresh_s=-1.0)) as driver,
+        listening(table, replace(PATIENT, fresh_s=-1.0)) as driver,
         reporting(driver.address, copies(), take_in=lambda *told: taken.append(told), deal=4),
     ):
         until(lambda: len(told(table)) == 3)

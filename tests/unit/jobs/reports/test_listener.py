@@ -128,7 +128,7 @@ def test_a_stranger_who_does_not_even_shake_hands_is_shown_out(table: Table, cap
 
 
 def test_more_than_a_number_of_peers_are_turned_away(table: Table) -> None:
-    with listening(table, PATIENT._replace(peers=1)) as driver:
+    with listening(table, replace(PATIENT, peers=1)) as driver:
         with dial(driver):
             until(lambda: driver._tasks)
             assert call(driver, token(driver), told_by("a", row())) == b""
@@ -139,7 +139,7 @@ def test_more_than_a_number_of_peers_are_turned_away(table: Table) -> None:
 
 
 def test_a_task_that_fell_silent_is_no_longer_waited_for(table: Table) -> None:
-    with listening(table, PATIENT._replace(silent_s=0.5)) as driver:
+    with listening(table, replace(PATIENT, silent_s=0.5)) as driver:
         with dial(driver) as task:
             task.sendall(token(driver) + b"\n" + json.dumps(told_by("a", row())).encode() + b"\n")
             until(lambda: FIRST in told(table))
@@ -148,7 +148,7 @@ def test_a_task_that_fell_silent_is_no_longer_waited_for(table: Table) -> None:
 
 
 def test_sender_over_its_rate_waits_while_others_are_heard(table: Table) -> None:
-    with listening(table, PATIENT._replace(bytes_per_s=0.001)) as driver, dial(driver) as task:
+    with listening(table, replace(PATIENT, bytes_per_s=0.001)) as driver, dial(driver) as task:
         task.sendall(token(driver) + b"\n")
         for position in (1, 2):
             task.sendall(json.dumps(told_by("a", row(position=position))).encode() + b"\n")
