@@ -47,7 +47,7 @@ def _written(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Finding]:
         yield block(
             foreign,
             f"Exclude the topic, or choose {other}. If a ledger was lost that knows whose they are, restore it "
-            "('airflow-mirror ledger restore'). Empty the topic only if nobody needs them.",
+            "('airflow-mirror ledger restore').",
         )
     elif ahead and topic.mode != "mapped":
         shown = some(f"partition {p}: {end:,} there, {pair.source.ends[p]:,} here" for p, end in ahead.items())
