@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -56,10 +54,3 @@ def parsed(text: str) -> dict[str, Series]:
                 sample.value
             )
     return found
-
-
-def until(question: Callable[[], Any], timeout_s: float = 240.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not question():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)

@@ -23,7 +23,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.records import SIGN
 from tests.driven.ledger import LedgerCluster
 from tests.driven.script import Fault, Request
-from tests.unit.jobs.test_local_runner import wait_for
+from tests.waiting import wait_until
 
 SECRETS = {role: ClientConfig({"bootstrap.servers": "x:1"}, role) for role in ("source", "target")}
 
@@ -105,7 +105,7 @@ def say(manager: Manager, handle: Mapping[str, Any], state: str, **content: Any)
 
 def submitter_is_gone(handle: Mapping[str, Any]) -> None:
     process.end([handle["pid"]], signal.SIGKILL)
-    wait_for(lambda: not process.is_alive(handle["pid"], handle["started"]))
+    wait_until(lambda: not process.is_alive(handle["pid"], handle["started"]))
 
 
 def test_driver_gets_references_and_the_hash_of_its_plan(runner: LocalRunner, manager: Manager) -> None:
@@ -124,7 +124,7 @@ def test_driver_gets_references_and_the_hash_of_its_plan(runner: LocalRunner, ma
     }  # fmt: skip
     assert submission.files == f"{handle['dir']}/request.json" and str(submission.py_files).endswith("airflow_mirror.zip")
     environment = Path(f"/proc/{handle['pid']}/environ").read_bytes()
-    wait_for(lambda: b"HANDED=over" in Path(f"/proc/{handle['pid']}/environ").read_bytes())
+    wait_until(lambda: b"HANDED=over" in Path(f"/proc/{handle['pid']}/environ").read_bytes())
     assert b"AIRFLOW_MIRROR_SOURCE" not in environment
 
 

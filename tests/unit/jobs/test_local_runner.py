@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.command import Submission
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.jobs.runner.spec import JobSpec
+from tests.waiting import wait_until
 
 FAKE = str(Path(__file__).with_name("fake_job.py"))
 SECRETS = {
@@ -47,15 +48,8 @@ def runner(tmp_path: Path) -> Iterator[LocalRunner | None]:
         process.end_job(job_dir, grace_s=0)
 
 
-def wait_for(condition: Callable[..., Any], timeout_s: float = 240.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
-
-
 def ended(runner: LocalRunner, handle: dict[str, Any]) -> str:
-    wait_for(lambda: runner.status(handle) != "RUNNING")
+    wait_until(lambda: runner.status(handle) != "RUNNING")
     return runner.status(handle)
 
 
@@ -106,7 +100,7 @@ def test_job_started_after_one_ended_is_a_new_generation(runner: LocalRunner) ->
 
 def test_killed_job_is_lost_and_restart_leaves_no_worker(runner: LocalRunner) -> None:
     first = runner.ensure_started("bulk", spec("stubborn_worker"), SECRETS)
-    wait_for(lambda: {os.getpgid(pid) for pid in process.members(Path(first["dir"]))} - {first["pid"]})
+    wait_until(lambda: {os.getpgid(pid) for pid in process.members(Path(first["dir"]))} - {first["pid"]})
     os.killpg(first["pid"], signal.SIGKILL)
     assert ended(runner, first) == "LOST"
     assert len(process.members(Path(first["dir"]))) == 1, "the worker has its own process group and outlives the kill"
@@ -122,11 +116,11 @@ def test_a_job_ends_with_its_driver_not_with_its_jvm(tmp_path: Path) -> None:
     runner = LocalRunner(tmp_path / "m", ThisHost(lambda one: [sys.executable, "-c", jvm, *submit(one)]))
     try:
         handle = runner.ensure_started("tail", spec("copying", "streaming_tail"), SECRETS)
-        wait_for(lambda: runner.progress(handle).get("phase") == "copying")
+        wait_until(lambda: runner.progress(handle).get("phase") == "copying")
         driver = directory.read_json(Path(handle["dir"], "driver.json"))
         assert driver is not None and runner.status(handle) == "RUNNING"
         os.kill(driver["pid"], signal.SIGKILL)
-        wait_for(lambda: not process.is_alive(driver["pid"], driver["started"]))
+        wait_until(lambda: not process.is_alive(driver["pid"], driver["started"]))
         assert process.is_alive(handle["pid"], handle["started"]) and runner.status(handle) == "LOST"
         again = runner.ensure_started("tail", spec("copying", "streaming_tail", topics=["more"]), SECRETS)
         assert again["generation"] == 2 and not process.members(Path(handle["dir"]))
@@ -184,7 +178,7 @@ def test_a_recycled_pid_is_not_the_job(runner: LocalRunner) -> None:
 
 def test_job_of_another_host_is_not_judged_by_pid(runner: LocalRunner) -> None:
     handle = runner.ensure_started("bulk", spec("polite"), SECRETS)
-    wait_for(lambda: runner.progress(handle))
+    wait_until(lambda: runner.progress(handle))
     there = {**handle, "host": "elsewhere", "where": "elsewhere"}
     directory.write_json(Path(handle["dir"]) / "job.json", there)
     assert runner.status({**there, "pid": 1}) == "RUNNING"
@@ -210,7 +204,7 @@ def test_the_branch_of_an_error_crosses_the_process_boundary(runner: LocalRunner
 
 def test_stop_lets_the_driver_finish(runner: LocalRunner) -> None:
     handle = runner.ensure_started("tail", spec("polite", "streaming_tail"), SECRETS)
-    wait_for(lambda: (Path(handle["dir"]) / "driver.json").exists())
+    wait_until(lambda: (Path(handle["dir"]) / "driver.json").exists())
     assert runner.cancel(handle, grace_s=10)
     assert runner.status(handle) == "SUCCEEDED"
     assert runner.summary(handle) == {"stopped": "cleanly"}
@@ -219,7 +213,7 @@ def test_stop_lets_the_driver_finish(runner: LocalRunner) -> None:
 
 def test_stop_ends_what_does_not_listen(runner: LocalRunner) -> None:
     handle = runner.ensure_started("bulk", spec("stubborn_worker"), SECRETS)
-    wait_for(lambda: len(process.members(Path(handle["dir"]))) == 2)
+    wait_until(lambda: len(process.members(Path(handle["dir"]))) == 2)
     runner.cancel(handle, grace_s=0.5)
     assert process.members(Path(handle["dir"])) == []
     assert runner.status(handle) == "LOST"
@@ -237,7 +231,7 @@ def test_a_process_that_ends_counts_until_it_is_gone(tmp_path: Path) -> None:
 
         def send(pids: list[int], number: int) -> None:
             process.end(pids, number)
-            wait_for(lambda: not process.members(tmp_path))
+            wait_until(lambda: not process.members(tmp_path))
 
         assert process.members(tmp_path) == [job.pid]
         assert process.end_job(tmp_path, grace_s=60, send=send) and not process.is_alive(job.pid, started)
@@ -245,7 +239,7 @@ def test_a_process_that_ends_counts_until_it_is_gone(tmp_path: Path) -> None:
 
 def test_secrets_are_in_no_job_file_or_command_line(runner: LocalRunner) -> None:
     handle = runner.ensure_started("tail", spec("polite", "streaming_tail"), SECRETS)  # it lives while it is looked at
-    wait_for(lambda: (Path(handle["dir"]) / "driver.json").exists())
+    wait_until(lambda: (Path(handle["dir"]) / "driver.json").exists())
     files = [p for p in Path(handle["dir"]).rglob("*") if p.is_file()]
     assert {"spec.json", "request.json", "job.json", "log.txt"} <= {p.name for p in files}
     command = Path(f"/proc/{handle['pid']}/cmdline").read_bytes()
@@ -258,7 +252,7 @@ def test_secrets_are_in_no_job_file_or_command_line(runner: LocalRunner) -> None
 def test_the_job_does_not_inherit_airflows_settings(runner: LocalRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "postgresql://secret")
     handle = runner.ensure_started("bulk", spec(), SECRETS)
-    wait_for(lambda: b"AIRFLOW_MIRROR_SOURCE" in Path(f"/proc/{handle['pid']}/environ").read_bytes())
+    wait_until(lambda: b"AIRFLOW_MIRROR_SOURCE" in Path(f"/proc/{handle['pid']}/environ").read_bytes())
     assert b"AIRFLOW__DATABASE" not in Path(f"/proc/{handle['pid']}/environ").read_bytes()
 
 
@@ -275,7 +269,7 @@ def test_of_the_jobs_that_ended_only_the_last_are_kept(runner: LocalRunner) -> N
     for n in range(4):
         handle = runner.ensure_started(f"window-{n}", spec("quick"), SECRETS)
         ended(runner, handle)
-        wait_for(lambda h=handle: not process.is_alive(h["pid"], h["started"]))
+        wait_until(lambda h=handle: not process.is_alive(h["pid"], h["started"]))
         os.utime(handle["dir"], (n, n))
     runner.ensure_started("window-4", spec(), SECRETS)
     assert sorted(p.name for p in runner.jobs.iterdir() if p.is_dir()) == ["window-2", "window-3", "window-4"]

@@ -24,7 +24,8 @@ from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.cluster import DrivenCluster
 from tests.driven.script import Fault
 from tests.driven.validation import TopicConfig
-from tests.unit.jobs.scraping import collector, parsed, ranges, scraped, told, until
+from tests.unit.jobs.scraping import collector, parsed, ranges, scraped, told
+from tests.waiting import wait_until
 
 # --- what the figures are --------------------------------------------------------------------------------------------
 
@@ -195,7 +196,7 @@ def test_source_that_can_not_be_asked_leaves_headroom_unknown(monkeypatch: pytes
         source.script.on("ListOffsets", refused, nth=2)
         source.script.on("ListOffsets", Fault(before=note), times=None)
         watch.start()
-        until(lambda: len(seen) > 3)
+        wait_until(lambda: len(seen) > 3)
         watch.close()
         asked = [one.api for one in source.asked("ListOffsets", "DescribeConfigs")]
     assert asked[:5] == ["ListOffsets", "DescribeConfigs", "ListOffsets", "ListOffsets", "DescribeConfigs"], (

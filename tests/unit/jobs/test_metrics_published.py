@@ -26,7 +26,8 @@ from airflow_mirror.jobs.request import BulkRequest
 from airflow_mirror.jobs.runner.status import StatusFile
 from tests.builders import request
 from tests.listening import listeners
-from tests.unit.jobs.scraping import collector, parsed, ranges, told, until
+from tests.unit.jobs.scraping import collector, parsed, ranges, told
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -53,9 +54,9 @@ def test_file_is_rewritten_while_the_copy_goes_on(opened: Callable[..., Publicat
     publication = opened(file)
     assert file.read_text() == ""
     publication.show(collector(table))
-    until(lambda: "job_running" in parsed(file.read_text()))
+    wait_until(lambda: "job_running" in parsed(file.read_text()))
     table.take("a", [told(three[0], 400)])
-    until(lambda: parsed(file.read_text())["lag_records"]["a.orders", "0"] == 600)
+    wait_until(lambda: parsed(file.read_text())["lag_records"]["a.orders", "0"] == 600)
     table.take("a", [told(three[0], 1000, "done")])
     publication.close()
     last = parsed(file.read_text())
@@ -149,5 +150,5 @@ def test_full_disk_does_not_end_the_job(
     with monkeypatch.context() as disk, caplog.at_level(logging.WARNING):
         disk.setattr(publish, "replace_file", full)
         publication.show(collector(Table(ranges())))
-        until(lambda: caplog.text.count("m.prom not written: [Errno 28]") > 1)
-    until(lambda: file.read_text())
+        wait_until(lambda: caplog.text.count("m.prom not written: [Errno 28]") > 1)
+    wait_until(lambda: file.read_text())

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -31,6 +30,7 @@ from airflow_mirror.wire.error_codes import ErrorCode
 from tests.builders import plan_of, request, topic_plan
 from tests.driven.ledger import LedgerCluster
 from tests.driven.script import Fault
+from tests.waiting import wait_until
 
 
 def fast_clock() -> float:
@@ -72,13 +72,6 @@ def target(ledger_target: LedgerCluster) -> Target:
     return Target(ledger_target)
 
 
-def until(question: Any) -> None:
-    deadline = time.monotonic() + 60
-    while not question():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_tail_is_known_by_its_own_mirror_not_the_plans(target: Target) -> None:
     """Rates may differ from the plan's. A task that asks for the very rate must not be refused for it."""
     target.job = replace(target.job, mirror=replace(target.plan.mirror, max_bytes_per_second=7))
@@ -103,7 +96,7 @@ def test_what_was_found_lost_is_not_listened_for_again(target: Target, monkeypat
 def test_a_tail_of_a_mirror_that_was_failed_over_or_retired_has_no_successor(target: Target) -> None:
     with target.tail() as there:
         target.ledger.decide(lambda _: ended("m"))
-        until(target.stopping.is_set)
+        wait_until(target.stopping.is_set)
         with pytest.raises(
             TailReplaced, match="was ended: it was failed over, rolled back or retired. This one copies no"
         ):
@@ -122,7 +115,7 @@ def test_a_tail_whose_topics_were_handed_over_ends_well(target: Target, by: str,
             }
         )  # fmt: skip
         if noticed == "by its sign" and by != "cutover":
-            until(target.stopping.is_set)
+            wait_until(target.stopping.is_set)
             assert there.ends_with(({"records": 3}, None)) == ({"records": 3, "ended": f"ended by {by}"}, None)
         else:
             assert there.ends_with(({}, WritingEnded("m"))) == ({"ended": f"ended by {by}"}, None)
@@ -137,7 +130,7 @@ def test_tail_writes_its_plan_again_where_the_target_has_lost_it(
     with target.tail() as there:
         there.plan = lambda: plan
         for _ in range(2):
-            until(lambda: whole(target.state.read(), f"plan/m/{plan.hash}+{amendment.hash}") is not None)
+            wait_until(lambda: whole(target.state.read(), f"plan/m/{plan.hash}+{amendment.hash}") is not None)
             found = target.state.read()
             assert ledger_store.plan_in(found, "m", plan.hash) == target.plan
             assert ledger_store.amendments_in(found, "m", plan.hash, plan.revision) == [amendment]
@@ -152,10 +145,10 @@ def test_wishes_are_known_at_the_start_and_heard_later(target: Target) -> None:
         assert there.wishes.pause == pause
         wish(target.state, "m", "pause", None)
         wish(target.state, "m", "rate", Wish(by="bob", at="one", max_bytes_per_second=5))
-        until(lambda: there.wishes.pause is None and there.wishes.rate_or(None) == 5)
+        wait_until(lambda: there.wishes.pause is None and there.wishes.rate_or(None) == 5)
         tail, watch = active_tail(target.ledger.values(), "m"), Watch(target.state)
         assert tail is not None
-        until(lambda: (sign := watch.sign(tail)) is not None and (sign.heard.get("rate") or {}).get("by") == "bob")
+        wait_until(lambda: (sign := watch.sign(tail)) is not None and (sign.heard.get("rate") or {}).get("by") == "bob")
 
 
 def test_paused_tail_does_not_begin_where_it_could_hear_nothing(target: Target) -> None:
@@ -177,8 +170,8 @@ def test_tail_listens_while_it_can_give_no_sign(target: Target) -> None:
         wish(target.state, "m", "rate", Wish(by="bob", at="one", max_bytes_per_second=5))
         ask_to_stop(target.state, "m", tail.job, "ann")
         target.away = True
-        until(target.stopping.is_set)
-        until(lambda: there.wishes.rate is not None)
+        wait_until(target.stopping.is_set)
+        wait_until(lambda: there.wishes.rate is not None)
         target.away = False
 
 
@@ -187,13 +180,13 @@ def test_signs_resume_after_an_hour_in_which_none_could_be_written(target: Targe
     with target.tail():
         tail, watch = active_tail(target.ledger.values(), "m"), Watch(target.state)
         assert tail is not None
-        until(lambda: watch.sign(tail) is not None)
+        wait_until(lambda: watch.sign(tail) is not None)
         target.away = True
         before, looks = watch.sign(tail), len(target.cluster.asked("Fetch"))
-        until(lambda: len(target.cluster.asked("Fetch")) > looks + 40)
+        wait_until(lambda: len(target.cluster.asked("Fetch")) > looks + 40)
         assert watch.sign(tail) == before and not target.stopping.is_set()
         target.away = False
-        until(lambda: (sign := watch.sign(tail)) is not None and sign.number > before.number)  # type: ignore[union-attr]
+        wait_until(lambda: (sign := watch.sign(tail)) is not None and sign.number > before.number)  # type: ignore[union-attr]
         ask_to_stop(target.state, "m", tail.job, "ann")
-        until(target.stopping.is_set)
+        wait_until(target.stopping.is_set)
     assert (last := watch.sign(tail)) is not None and last.state == "SUCCEEDED"

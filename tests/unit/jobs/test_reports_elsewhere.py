@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,6 +16,7 @@ from airflow_mirror.ledger.kinds import MOST_BYTES
 from tests.builders import request
 from tests.driven.ledger import LedgerCluster
 from tests.unit.ledger.memory import MemoryState
+from tests.waiting import wait_until
 
 KEY = reports.report_key("m", "abc")
 
@@ -81,13 +80,6 @@ class Target:
         return entry.carry_out(lambda: request(JobRequest, target=target, report=key), work, told)
 
 
-def until(question: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not question():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.fixture
 def target(ledger_target: LedgerCluster) -> Target:
     return Target(ledger_target)
@@ -134,9 +126,9 @@ def test_bug_in_a_job_is_reported_before_it_ends(target: Target) -> None:
 def test_running_job_reports_its_phase_without_partitions(target: Target) -> None:
     status = StatusFile(None)
     with reporting(KEY, target.cluster.reference, status, every_s=0.01):
-        until(lambda: target.said)
+        wait_until(lambda: target.said)
         status.update("copying", partitions=[{"topic": "t"}])
-        until(lambda: target.said.get("phase") == "copying")
+        wait_until(lambda: target.said.get("phase") == "copying")
         assert "partitions" not in target.said
 
 

@@ -28,6 +28,7 @@ from airflow_mirror.wire.error_codes import ErrorCode
 from tests.builders import plan_of, topic_plan
 from tests.driven.ledger import LedgerCluster
 from tests.driven.script import Fault, Request, Rule
+from tests.waiting import wait_until
 
 ENDS = {0: 100, 1: 100, 2: 100}
 FAST = 100  # so many seconds in one
@@ -113,7 +114,7 @@ class Bulk:
     def heard(self) -> None:
         """Return when the lease was withdrawn."""
         token = self.held.token
-        until(lambda: self.held.token != token)
+        wait_until(lambda: self.held.token != token)
 
 
 @pytest.fixture
@@ -130,13 +131,6 @@ def bulk(ledger_target: LedgerCluster, wire: WireCluster) -> Bulk:
 def is_withdrawal(request: Request) -> bool:
     """Whether it is the second request of one: the first one's timeout is nobody's mark."""
     return request.version >= 3 and request.message.transaction_timeout_ms > handover.RELEASED_MS
-
-
-def until(question: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not question():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def at(offset: int, do: Callable[[], None]) -> Callable[[int], None]:
@@ -165,8 +159,8 @@ def test_a_paused_copy_rests_until_it_is_resumed(bulk: Bulk) -> None:
     seen: list[int] = []
 
     def resume() -> None:
-        until(lambda: bulk.status.brief()["phase"] == "paused")
-        until(lambda: any(b'"phase":"paused"' in value for value in bulk.state.read().values()))
+        wait_until(lambda: bulk.status.brief()["phase"] == "paused")
+        wait_until(lambda: any(b'"phase":"paused"' in value for value in bulk.state.read().values()))
         assert said(BULK, bulk.state.read(), "m")
         seen.append(sum(bulk.position.values()))
         bulk.wish("pause", None)
@@ -204,7 +198,7 @@ def test_a_target_without_a_ledger_gets_no_signs(tmp_path: Path) -> None:
     with LedgerCluster(tmp_path) as cluster, WireCluster(cluster.config) as wire:
         cluster.delete(DECISIONS)
         bulk = Bulk(cluster, wire)
-        bulk.during = at(150, lambda: until(lambda: bool(cluster.asked("ListOffsets", "Fetch"))))  # it hears wishes
+        bulk.during = at(150, lambda: wait_until(lambda: bool(cluster.asked("ListOffsets", "Fetch"))))  # it hears wishes
         bulk.run()
         assert not cluster.asked("Produce")
         bulk.wish("rate", Wish.now(7))
@@ -215,7 +209,7 @@ def test_a_failure_that_is_to_end_the_copy_ends_all_its_tasks_and_no_round_follo
     def fail(copied: int) -> None:
         bulk.has_failed = True
         token = bulk.held.token
-        until(lambda: bulk.held.token != token)
+        wait_until(lambda: bulk.held.token != token)
 
     bulk.during = fail
     results = bulk.run()
@@ -234,7 +228,7 @@ def between(bulk: Bulk, monkeypatch: pytest.MonkeyPatch, rounds: int, do: Callab
         if len(bulk.rounds) == rounds and left:
             token = bulk.held.token
             left.pop()()
-            until(lambda: bulk.held.token != token)
+            wait_until(lambda: bulk.held.token != token)
         return begin()
 
     monkeypatch.setattr(bulk.held, "begin", slow)
@@ -245,7 +239,7 @@ def test_a_pause_that_is_heard_while_a_round_begins_is_heeded(bulk: Bulk, monkey
     copied: list[list[int]] = []
 
     def resume() -> None:
-        until(lambda: bulk.status.brief()["phase"] == "paused" or bool(bulk.rounds))
+        wait_until(lambda: bulk.status.brief()["phase"] == "paused" or bool(bulk.rounds))
         copied.append(list(bulk.position.values()))
         bulk.wish("pause", None)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -33,6 +33,7 @@ from airflow_mirror.plan.owned import Owned
 from tests.driven.ledger import LedgerCluster
 from tests.unit.jobs.sharing import LEASE, MIRROR, TAIL, Clock, process, ranges, result, share
 from tests.unit.ledger.memory import MemoryState
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -269,7 +270,7 @@ class There:
         begin(self.ledger, self.tail, Watch(self.state, self.clock), takeover=True)
         Heartbeat(self.state, self.tail).give(RUNNING)
         self.thread.start()
-        until(lambda: active.said(MEMBER, self.state.read(), "m") or self.ends is not None)
+        wait_until(lambda: active.said(MEMBER, self.state.read(), "m") or self.ends is not None)
         return next((one.job for one in active.said(MEMBER, self.state.read(), "m")), "")
 
     def end_writing(self) -> None:
@@ -285,15 +286,6 @@ class There:
         return self.ends
 
 
-def until(question: Callable[[], Any]) -> None:
-    ended = threading.Event()
-    for _ in range(2000):
-        if question():
-            return
-        ended.wait(0.01)
-    raise AssertionError("it does not happen")
-
-
 @pytest.fixture
 def there(ledger_target: LedgerCluster) -> Iterator[There]:
     one = There(ledger_target)
@@ -306,9 +298,9 @@ def there(ledger_target: LedgerCluster) -> Iterator[There]:
 def test_a_share_is_carried_out_under_its_lease_and_reported(there: There) -> None:
     job = there.start()
     there.give(job, share(1, 2))
-    until(lambda: there.workers.carried == [([1, 2], LEASE)])
+    wait_until(lambda: there.workers.carried == [([1, 2], LEASE)])
     there.give(job, Share(number=2, lease=LEASE, options=CopyOptions(mirror="m"), ends=1))
-    until(lambda: shares.report_of(dict(there.state.read()), "m", job, TAIL))
+    wait_until(lambda: shares.report_of(dict(there.state.read()), "m", job, TAIL))
     assert shares.report_of(dict(there.state.read()), "m", job, TAIL) == (1, [result(1), result(2)])
 
 
@@ -316,23 +308,23 @@ def test_a_new_share_begins_when_the_old_one_has_ended(there: There) -> None:
     """Two at once would copy under two leases, and one of them may have other partitions."""
     job, other = there.start(), replace(LEASE, epoch=5)
     there.give(job, share(1))
-    until(lambda: there.workers.running == 1)
+    wait_until(lambda: there.workers.running == 1)
     there.give(job, replace(share(2, number=2), lease=other))
-    until(lambda: there.workers.carried[1:] == [([2], other)])
+    wait_until(lambda: there.workers.carried[1:] == [([2], other)])
     assert there.workers.most == 1
 
 
 def test_a_share_that_was_recalled_before_it_was_seen_is_reported_as_nothing(there: There) -> None:
     job = there.start()
     there.give(job, Share(number=2, lease=LEASE, options=CopyOptions(mirror="m"), ends=1))
-    until(lambda: shares.report_of(dict(there.state.read()), "m", job, TAIL) == (2, []))
+    wait_until(lambda: shares.report_of(dict(there.state.read()), "m", job, TAIL) == (2, []))
     assert there.workers.carried == []
 
 
 def test_who_is_stopped_reports_and_leaves_at_once(there: There) -> None:
     job = there.start()
     there.give(job, share(1))
-    until(lambda: there.workers.running == 1)
+    wait_until(lambda: there.workers.running == 1)
     there.stopping.set()
     assert there.end()[0] is Verdict.END
     assert shares.report_of(there.state.read(), "m", job, TAIL) == (1, [result(1)])
@@ -343,7 +335,7 @@ def test_who_is_stopped_reports_and_leaves_at_once(there: There) -> None:
 def test_the_tails_silence_ends_the_share_and_its_place_is_taken(there: There) -> None:
     job = there.start()
     there.give(job, share(1))
-    until(lambda: there.workers.running == 1)
+    wait_until(lambda: there.workers.running == 1)
     there.clock.now += SILENCE_S - 1
     threading.Event().wait(0.1)
     assert there.ends is None
@@ -414,13 +406,13 @@ def test_another_tails_share_waits_for_the_end_of_the_first_ones(there: There) -
     """A tail was replaced by one that gives a sign at once: what the old one dealt ends."""
     job = there.start()
     there.give(job, share(1))
-    until(lambda: there.workers.running == 1)
+    wait_until(lambda: there.workers.running == 1)
     there.tail = process(job="tail-2", processes=0, deals=True)
     begin(there.ledger, there.tail, Watch(there.state, there.clock), takeover=True)
     Heartbeat(there.state, there.tail).give(RUNNING)
-    until(lambda: there.workers.running == 0)
+    wait_until(lambda: there.workers.running == 0)
     there.give(job, share(3))
-    until(lambda: [partitions for partitions, _ in there.workers.carried] == [[1], [3]])
+    wait_until(lambda: [partitions for partitions, _ in there.workers.carried] == [[1], [3]])
     assert there.workers.most == 1
 
 
@@ -462,15 +454,15 @@ def test_a_turn_has_the_results_of_all_and_ends_for_all(there: There) -> None:
     state.write({f"{SIGN.below('m')}{job}/sign": active.Sign(number=99, state=RUNNING).encode()})
     assert dealt.look(1.0) == {job: 2}
     with stream(dealt, tail, own) as one:
-        until(lambda: (dealt.look(), own.running and there.workers.running)[1])
+        wait_until(lambda: (dealt.look(), own.running and there.workers.running)[1])
         mine, theirs = own.carried[0][0], there.workers.carried[0][0]
         assert (sorted(mine + theirs), len(theirs)) == ([0, 1, 2, 3], 2)
         assert not one.must_restart
         one.end_turn()
-        until(lambda: (dealt.look(), tail.taken)[1])
+        wait_until(lambda: (dealt.look(), tail.taken)[1])
         assert tail.taken[0] == [0, 1, 2, 3]
         there.stopping.set()
-        until(lambda: (dealt.look(), one.must_restart)[1])
+        wait_until(lambda: (dealt.look(), one.must_restart)[1])
 
 
 def test_partitions_of_a_process_that_does_not_report_are_unheard(state: MemoryState, dealt: Dealt) -> None:
@@ -480,6 +472,6 @@ def test_partitions_of_a_process_that_does_not_report_are_unheard(state: MemoryS
         signs.give(RUNNING)
         dealt.look(1.0)
     with stream(dealt, tail, own) as one:
-        until(lambda: (dealt.look(), own.running)[1])
+        wait_until(lambda: (dealt.look(), own.running)[1])
         assert not one.stop(0.2)
         assert tail.taken == [[0, 1, 2, 3]] and len(tail.unheard) == 2

@@ -6,8 +6,6 @@ import contextlib
 import json
 import socket
 import ssl
-import time
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +16,7 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.reporter import Pace, Reporter, trusting
 from airflow_mirror.jobs.progress.listener import Limits, Listener
 from airflow_mirror.jobs.progress.table import Key, Row, Table
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     import pytest
@@ -48,13 +47,6 @@ def copies(ranges: list[CopyRange] = RANGES) -> list[PartitionCopy]:
     return [PartitionCopy(r, True, 1 << 20, state=State.READY, opened=True) for r in ranges]
 
 
-def until(question: Callable[..., Any], timeout_s: float = 240.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not question():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 def at(driver: Listener) -> tuple[str, int]:
     host, port, _, _ = driver.address.split()
     return host, int(port)
@@ -74,7 +66,7 @@ def call(driver: Listener, *lines: Any, end: bool = True) -> bytes:
                 stranger.sendall((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n")
             if end:
                 stranger.unwrap()
-                until(lambda: len(driver._tasks) <= others)  # TLS says goodbye before all is read
+                wait_until(lambda: len(driver._tasks) <= others)  # TLS says goodbye before all is read
                 return b""
             return stranger.recv(1)
         except TimeoutError:

@@ -14,7 +14,8 @@ from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.jobs.progress.listener import Listener
 from airflow_mirror.jobs.progress.table import Table
-from tests.unit.jobs.reports.driver import PATIENT, RANGES, copies, listening, reporting, told, until
+from tests.unit.jobs.reports.driver import PATIENT, RANGES, copies, listening, reporting, told
+from tests.waiting import wait_until
 
 OPTIONS = CopyOptions(mirror="m", max_batch_bytes={"new": 7}, tombstone_topics=frozenset({"new"}))
 NEW = [CopyRange(source_topic="new", target_topic="new", partition=p, start_offset=5) for p in range(450)]
@@ -31,7 +32,7 @@ def task(driver: Listener, table: Table) -> Iterator[Task]:
             own = copies(RANGES[partition : partition + 1])
             take_in = lambda *told: taken.append(told)  # noqa: E731
             stack.enter_context(reporting(driver.address, own, take_in=take_in, deal=deal))
-            until(lambda: ("orders", partition, partition) in told(table))
+            wait_until(lambda: ("orders", partition, partition) in told(table))
             return taken
 
         yield begin
@@ -52,19 +53,19 @@ def test_an_instruction_survives_the_way() -> None:
 def test_each_partition_that_joins_goes_to_one_task_and_no_line_is_long(driver: Listener, task: Task) -> None:
     first, second = task(0, deal=4), task(1, deal=4)
     driver.hand_out(NEW, OPTIONS, before=5)
-    until(lambda: len(given(first)) + len(given(second)) == len(NEW))
+    wait_until(lambda: len(given(first)) + len(given(second)) == len(NEW))
     assert {len(given(first)), len(given(second))} == {225}
     assert set(given(first)) | set(given(second)) == set(NEW)
     assert max(len(ranges) for ranges, _ in first) == 200
     assert {options.max_batch_bytes["new"] for _, options in first} == {7}
-    until(lambda: not driver._untaken)
+    wait_until(lambda: not driver._untaken)
 
 
 def test_a_task_that_has_a_partition_by_its_deal_is_not_told_of_it(driver: Listener, task: Task) -> None:
     """Another task of the same deal copies it already: two writers of one partition."""
     of_before, of_this = task(0, deal=4), task(1, deal=5)
     driver.hand_out(NEW[:9], OPTIONS, before=5)
-    until(lambda: len(given(of_before)) + len(given(of_this)) == 9)
+    wait_until(lambda: len(given(of_before)) + len(given(of_this)) == 9)
     assert not of_this
 
 
@@ -72,9 +73,9 @@ def test_partitions_that_no_task_can_take_end_the_turn(driver: Listener, task: T
     assert not driver.has_untaken()
     task(0, deal=5)
     driver.hand_out(NEW[:1], OPTIONS, before=5)
-    until(driver.has_untaken)
+    wait_until(driver.has_untaken)
     driver.begin_turn()
-    until(lambda: not driver.has_untaken())
+    wait_until(lambda: not driver.has_untaken())
 
 
 def test_partitions_that_a_task_does_not_take_end_the_turn(table: Table) -> None:
@@ -87,9 +88,9 @@ def test_partitions_that_a_task_does_not_take_end_the_turn(table: Table) -> None
         listening(table, replace(PATIENT, taken_within_s=0.2)) as driver,
         reporting(driver.address, copies(), take_in=fails, deal=1) as reporter,
     ):
-        until(lambda: len(told(table)) == 3)
+        wait_until(lambda: len(told(table)) == 3)
         driver.hand_out(NEW[:1], OPTIONS, before=2)
-        until(driver.has_untaken)
+        wait_until(driver.has_untaken)
         assert not reporter.is_connected, "it ends with its time, as it hears nothing any more"
 
 
@@ -97,7 +98,7 @@ def test_a_task_that_was_told_to_end_is_told_nothing_more(driver: Listener, task
     taken = task(0, deal=4)
     driver.end_tasks()
     driver.hand_out(NEW[:1], OPTIONS, before=5)
-    until(driver.has_untaken)
+    wait_until(driver.has_untaken)
     time.sleep(0.1)
     assert not taken
 
@@ -109,9 +110,9 @@ def test_a_silent_task_is_told_nothing(table: Table) -> None:
         listening(table, replace(PATIENT, fresh_s=-1.0)) as driver,
         reporting(driver.address, copies(), take_in=lambda *told: taken.append(told), deal=4),
     ):
-        until(lambda: len(told(table)) == 3)
+        wait_until(lambda: len(told(table)) == 3)
         driver.hand_out(NEW[:1], OPTIONS, before=5)
-        until(driver.has_untaken)
+        wait_until(driver.has_untaken)
         assert not taken
 
 

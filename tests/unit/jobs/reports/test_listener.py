@@ -34,8 +34,8 @@ from tests.unit.jobs.reports.driver import (
     token,
     told,
     told_by,
-    until,
 )
+from tests.waiting import wait_until
 
 # --- the driver's side -----------------------------------------------------------------------------------------------
 
@@ -54,7 +54,7 @@ def test_garbage_ends_the_connection_and_nothing_else(driver: Listener, table: T
     assert call(driver, line.ljust(100), end=False) == b""
     assert call(driver, token(driver), line, end=False) == b""
     call(driver, token(driver), told_by("a", row()))
-    until(lambda: FIRST in told(table))
+    wait_until(lambda: FIRST in told(table))
     assert told(table)[FIRST].position == 10
 
 
@@ -75,10 +75,10 @@ def test_a_message_of_another_kind_ends_the_connection_and_nothing_else(
     driver: Listener, table: Table, message: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert call(driver, token(driver), message, end=False) == b""
-    until(lambda: not driver._tasks)
+    wait_until(lambda: not driver._tasks)
     assert said(caplog) == []  # nor does it fill the job's log
     call(driver, token(driver), told_by("a", row()))
-    until(lambda: FIRST in told(table))
+    wait_until(lambda: FIRST in told(table))
     assert told(table)[FIRST].position == 10
 
 
@@ -110,7 +110,7 @@ def test_a_line_without_end_is_cut_off(driver: Listener, table: Table) -> None:
             while time.monotonic() < deadline:
                 stranger.sendall(b"x" * 65536)
                 time.sleep(0.001)
-    until(lambda: not driver._tasks)
+    wait_until(lambda: not driver._tasks)
 
 
 def test_a_stranger_who_says_nothing_is_shown_out(table: Table) -> None:
@@ -130,21 +130,21 @@ def test_a_stranger_who_does_not_even_shake_hands_is_shown_out(table: Table, cap
 def test_more_than_a_number_of_peers_are_turned_away(table: Table) -> None:
     with listening(table, replace(PATIENT, peers=1)) as driver:
         with dial(driver):
-            until(lambda: driver._tasks)
+            wait_until(lambda: driver._tasks)
             assert call(driver, token(driver), told_by("a", row())) == b""
             assert told(table) == {}
-        until(lambda: not driver._tasks)
+        wait_until(lambda: not driver._tasks)
         call(driver, token(driver), told_by("a", row()))
-        until(lambda: FIRST in told(table))
+        wait_until(lambda: FIRST in told(table))
 
 
 def test_a_task_that_fell_silent_is_no_longer_waited_for(table: Table) -> None:
     with listening(table, replace(PATIENT, silent_s=0.5)) as driver:
         with dial(driver) as task:
             task.sendall(token(driver) + b"\n" + json.dumps(told_by("a", row())).encode() + b"\n")
-            until(lambda: FIRST in told(table))
+            wait_until(lambda: FIRST in told(table))
             assert task.recv(1) == b""
-        until(lambda: not driver._tasks)
+        wait_until(lambda: not driver._tasks)
 
 
 def test_sender_over_its_rate_waits_while_others_are_heard(table: Table) -> None:
@@ -152,9 +152,9 @@ def test_sender_over_its_rate_waits_while_others_are_heard(table: Table) -> None
         task.sendall(token(driver) + b"\n")
         for position in (1, 2):
             task.sendall(json.dumps(told_by("a", row(position=position))).encode() + b"\n")
-        until(lambda: FIRST in told(table))
+        wait_until(lambda: FIRST in told(table))
         with reporting(driver.address, copies(RANGES[1:2])):
-            until(lambda: SECOND in told(table))
+            wait_until(lambda: SECOND in told(table))
         assert told(table)[FIRST].position == 1
 
 
@@ -284,13 +284,13 @@ def session(master: str, **conf: str) -> Any:
 def test_a_driver_ends_the_tasks_that_run_and_no_others(table: Table, driver: Listener) -> None:
     first, second = copies(RANGES[:1]), copies(RANGES[1:2])
     with reporting(driver.address, first) as one, reporting(driver.address, second) as other:
-        until(lambda: len(told(table)) == 2)
+        wait_until(lambda: len(told(table)) == 2)
         assert not one.asked_to_end and not other.asked_to_end
         driver.end_tasks()
-        until(lambda: one.asked_to_end and other.asked_to_end)
+        wait_until(lambda: one.asked_to_end and other.asked_to_end)
     with reporting(driver.address, first) as next_lease:
         first[0].position += 1
-        until(lambda: told(table)[FIRST].position == first[0].position)
+        wait_until(lambda: told(table)[FIRST].position == first[0].position)
         time.sleep(0.1)
         assert not next_lease.asked_to_end
 
@@ -299,11 +299,11 @@ def test_stopped_partition_stays_stopped_until_its_turn_ends(table: Table, drive
     """Its task may have ended before."""
     (copy,) = copies(RANGES[:1])
     with reporting(driver.address, [copy]):
-        until(lambda: FIRST in told(table))
+        wait_until(lambda: FIRST in told(table))
         assert not table.has_stopped()
         copy.error = LeaseLost("id", 5, "6")
-        until(table.has_stopped)
-    until(lambda: not driver._tasks)
+        wait_until(table.has_stopped)
+    wait_until(lambda: not driver._tasks)
     assert table.has_stopped()  # other tasks of the lease may run for minutes
     table.begin_turn()
     assert not table.has_stopped()

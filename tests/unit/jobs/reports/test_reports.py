@@ -40,8 +40,8 @@ from tests.unit.jobs.reports.driver import (
     token,
     told,
     told_by,
-    until,
 )
+from tests.waiting import wait_until
 
 CERTIFICATE = new_identity().certificate
 
@@ -53,29 +53,29 @@ def test_positions_and_counters_arrive_while_the_copy_runs(driver: Listener, tab
     partitions = copies()
     with reporting(driver.address, partitions):
         partitions[1].position, partitions[1].counters.reencoded = 500, 7
-        until(lambda: table.rows()[1].position == 500)
+        wait_until(lambda: table.rows()[1].position == 500)
         partitions[1].position = 600
-        until(lambda: told(table)[SECOND].position == 600)
+        wait_until(lambda: told(table)[SECOND].position == 600)
     assert told(table)[SECOND].counters["reencoded"] == 7
 
 
 def test_what_the_task_holds_arrives_as_it_changes(driver: Listener, table: Table) -> None:
     held = [17]
     with reporting(driver.address, copies(), lambda: {"held": held[0]}):
-        until(lambda: table.held == 17)
+        wait_until(lambda: table.held == 17)
         held[0] = 5
-        until(lambda: table.held == 5)
+        wait_until(lambda: table.held == 5)
 
 
 def test_who_throttles_a_task_arrives_while_it_lasts(driver: Listener, table: Table) -> None:
     throttled = {"target": 9_800}
     with reporting(driver.address, copies(), lambda: {"held": 0, "throttled": dict(throttled)}):
-        until(lambda: table.throttled == {"target": 9_800})
+        wait_until(lambda: table.throttled == {"target": 9_800})
         assert describe({"lag": 1, "throttled": table.throttled}).endswith(
             "throttled by quota: the target by 9.8 s a request"
         )
         throttled.clear()
-        until(lambda: table.throttled == {})
+        wait_until(lambda: table.throttled == {})
 
 
 def test_delays_and_time_of_the_last_record_arrive(driver: Listener, table: Table) -> None:
@@ -83,10 +83,10 @@ def test_delays_and_time_of_the_last_record_arrive(driver: Listener, table: Tabl
     partitions[1].timestamp = 1_600_000_000_000  # the target's last record, found when the partition was opened
     partitions[2].timestamp = -1  # it has none
     with reporting(driver.address, partitions):
-        until(lambda: len(told(table)) == 3)
+        wait_until(lambda: len(told(table)) == 3)
         assert [one.timestamp_ms for one in table.rows()] == [0, 1_600_000_000_000, 0]
         partitions[1].delays.add(1_700_000_000_000, 1_700_000_000_005, 1_700_000_000_007)
-        until(lambda: told(table)[SECOND].delays.batches)
+        wait_until(lambda: told(table)[SECOND].delays.batches)
     assert told(table)[SECOND].delays == Delays(1, 5, 7, 5, 5, 7, 7)
     assert told(table)[SECOND].timestamp_ms == 1_700_000_000_000
 
@@ -94,15 +94,15 @@ def test_delays_and_time_of_the_last_record_arrive(driver: Listener, table: Tabl
 def test_what_happened_last_is_told_too(driver: Listener, table: Table) -> None:
     partitions = copies()
     with reporting(driver.address, partitions, pace=QUICK._replace(every_s=60.0)):
-        until(lambda: len(told(table)) == 3)
+        wait_until(lambda: len(told(table)) == 3)
         partitions[0].position, partitions[0].state = 1000, State.DONE
-    until(lambda: told(table)[FIRST].state == "done")
+    wait_until(lambda: told(table)[FIRST].state == "done")
 
 
 def test_unopened_partition_is_not_reported(driver: Listener, table: Table) -> None:
     partitions = [*copies(RANGES[:1]), PartitionCopy(RANGES[1], True, 1 << 20)]
     with reporting(driver.address, partitions):
-        until(lambda: told(table))
+        wait_until(lambda: told(table))
     assert set(told(table)) == {FIRST}  # its position would be a guess
 
 
@@ -120,7 +120,7 @@ def test_a_driver_that_is_gone_costs_the_copy_nothing(driver: Listener, caplog: 
     driver.close()
     pace = QUICK._replace(goodbye_s=60.0)
     with caplog.at_level(logging.INFO), reporting(driver.address, copies(), pace=pace) as reporter:
-        until(lambda: caplog.text.count("does not listen") > 1)  # it tried again
+        wait_until(lambda: caplog.text.count("does not listen") > 1)  # it tried again
         assert reporter._thread.is_alive()
     assert not reporter._thread.is_alive(), "it ended by itself, and held up nobody"
 
@@ -130,7 +130,7 @@ def test_a_driver_that_has_come_to_its_end_is_no_news(
 ) -> None:
     """It hangs up on its tasks, which end a moment later."""
     with caplog.at_level(logging.INFO), reporting(driver.address, copies(), pace=QUICK._replace(retry_s=60.0)):
-        until(lambda: told(table))
+        wait_until(lambda: told(table))
         driver.close()
         time.sleep(3 * QUICK.every_s)
     assert "does not listen" not in caplog.text
@@ -162,12 +162,12 @@ def test_a_driver_that_comes_back_is_told_everything_again(table: Table, monkeyp
     first = Listener(table, limits=PATIENT, identity=identity)
     partitions = copies()
     with reporting(first.address, partitions) as reporter:
-        until(lambda: len(told(table)) == 3)
+        wait_until(lambda: len(told(table)) == 3)
         first.close()
         other = Table(RANGES)
         second = _listen_at(other, first, identity, monkeypatch)
         try:
-            until(lambda: len(told(other)) == 3)
+            wait_until(lambda: len(told(other)) == 3)
         finally:
             second.close()
     reporter._thread.join(240)
@@ -210,9 +210,9 @@ def test_who_listens_on_the_way_reads_no_topic_and_no_token(driver: Listener, ta
     wire, partitions = Wire(driver), copies()
     partitions[1].error = LeaseLost("a-secret-name", 5, "gone")
     with reporting(wire.address, partitions) as reporter:
-        until(lambda: len(told(table)) == 3)
+        wait_until(lambda: len(told(table)) == 3)
         driver.end_tasks()
-        until(lambda: reporter.asked_to_end)
+        wait_until(lambda: reporter.asked_to_end)
     wire.close()
     assert len(wire.seen) > 1000, "it all went through here"
     for shown in (b"orders", b"a-secret-name", b"position", token(driver), b"number"):
@@ -225,7 +225,7 @@ def test_task_tells_nothing_to_somebody_in_the_drivers_place(driver: Listener, c
     _, _, token_, certificate = driver.address.split()
     host, port = at(other)
     with caplog.at_level(logging.INFO), reporting(f"{host} {port} {token_} {certificate}", copies()):
-        until(lambda: caplog.text.count("CERTIFICATE_VERIFY_FAILED") > 1)
+        wait_until(lambda: caplog.text.count("CERTIFICATE_VERIFY_FAILED") > 1)
     other.close()
     assert told(table) == {} and not other._tasks
 
