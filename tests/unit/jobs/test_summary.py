@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +34,7 @@ from tests.driven.content import Writer
 from tests.driven.validation import TopicConfig
 from tests.listening import listeners
 from tests.unit.jobs.progress import Job, bounded, row, tail, told
+from tests.waiting import wait_until
 
 # --- rates and time to go --------------------------------------------------------------------------------------------
 
@@ -298,18 +298,11 @@ def orders(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
         yield create
 
 
-def until(question: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 240
-    while not question():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 def test_summary_of_a_running_job_has_lag_and_headroom_in_seconds(tmp_path: Path, orders: Callable[[int], None]) -> None:
     orders(1)
     progress = keeper.Progress("env:S", "env:T", [tail()], True, StatusFile(tmp_path), None)
     progress.start()
-    until(lambda: progress.retained.last.kept_s and progress.table.rows()[0].end == 9)
+    wait_until(lambda: progress.retained.last.kept_s and progress.table.rows()[0].end == 9)
     progress.stop()
     summary = json.loads((tmp_path / "status.json").read_text())["summary"]
     assert (summary["lag_s"], summary["headroom_s"]) == (0.0, 3600)
@@ -345,7 +338,7 @@ def test_job_leaves_exact_rows_and_a_line_in_its_log(
 
     with caplog.at_level(logging.INFO, keeper.log.name):
         progress.start()
-        until(is_written)
+        wait_until(is_written)
         progress.stop([replace(result, target_partition=0)])
     assert status["summary"]["lag"] == 1_001_000
     assert "0 % of 1,001,000 offsets in 1,001 partitions" in caplog.messages[0]
