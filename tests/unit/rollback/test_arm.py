@@ -148,6 +148,20 @@ def test_fence_is_lifted_wherever_the_arming_died(monkeypatch: pytest.MonkeyPatc
                 ownership.claim(one.old.ledger, REVERSE, one.old)  # type: ignore[arg-type]
 
 
+def test_what_the_reverse_mirror_has_is_handed_over_without_its_plan(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(GivenSide, "end_writing", lambda *_: None)
+    world.arm()
+    kept = [key for key in world.old.state.read() if key.startswith("plan/")]
+    assert kept
+    world.old.state.write(dict.fromkeys(kept))
+    world.old.shut = False
+    assert lift_leftover_fence(world.on, "flow", include_retained=True)
+    assert ended_by(world.old.ledger.values(), "flow-reverse") == "ended by lift-fence"
+    assert "without that plan no job of it begins" in caplog.text
+
+
 def test_swapped_fence_is_lifted_whole_by_this_hosts_report(
     world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
