@@ -24,6 +24,11 @@ SPARK_FIELD: dict[str, Any] = {
 }
 
 
+def connection(side: str, text: str) -> Param:
+    """Return a field for the connection of a cluster. :param side: ``source`` or ``target``."""
+    return Param(f"kafka_{side}", title=side.capitalize(), type="string", description_md=text)
+
+
 def patterns(default: list[str], title: str, text: str, section: str | None = None) -> Param:
     """Return a field for a list of names, or regular expressions, which may be empty."""
     fields: dict[str, Any] = {"section": section} if section else {}

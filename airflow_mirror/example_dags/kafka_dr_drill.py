@@ -16,7 +16,7 @@ from typing import Any
 
 from airflow.sdk import DAG, CronTriggerTimetable, Param, TaskGroup, chain, task
 
-from airflow_mirror.example_dags.forms import known_params_only
+from airflow_mirror.example_dags.forms import connection, known_params_only
 from airflow_mirror.extras.drill.clean_up import PREFIX
 from airflow_mirror.extras.drill.rehearsal import FAULTS
 from airflow_mirror.operators.drill import (
@@ -38,12 +38,8 @@ __all__ = ["dag"]
 
 CANARIES = "Topic and canaries"  # closed until somebody opens it; what stands in no section is open when the form is
 PARAMS = {
-    "source": Param(
-        "kafka_source", title="Source", type="string", description_md="Connection (type `kafka`) of the cluster to lose.",
-    ),
-    "target": Param(
-        "kafka_target", title="Target", type="string", description_md="Connection (type `kafka`) to fail over to.",
-    ),
+    "source": connection("source", "Connection (type `kafka`) of the cluster to lose."),
+    "target": connection("target", "Connection (type `kafka`) to fail over to."),
     "groups_of": Param(
         "", title="Groups of mirror", type=["string", "null"],
         description_md="Name of a mirror between these clusters: how far would a failover set back its consumer groups? "

@@ -16,7 +16,7 @@ from airflow.sdk import DAG, Param, task
 
 from airflow_mirror.cutover.rollback.reverse import reverse_name
 from airflow_mirror.example_dags.ending import end_red_unless_done
-from airflow_mirror.example_dags.forms import SPARK_FIELD, answer, ask_brokers, known_params_only, patterns
+from airflow_mirror.example_dags.forms import SPARK_FIELD, answer, ask_brokers, connection, known_params_only, patterns
 from airflow_mirror.operators.cutover import LiftFenceOperator
 from airflow_mirror.operators.mirror import StopMirrorOperator
 from airflow_mirror.operators.rollback import RollbackCutoverOperator
@@ -31,13 +31,8 @@ PARAMS = {
     "name": Param(
         "migration", title="Name", type="string", minLength=1, description_md="Of the mirror that was cut over.",
     ),
-    "source": Param(
-        "kafka_source", title="Source", type="string", description_md="Connection (type `kafka`) of its source.",
-    ),
-    "target": Param(
-        "kafka_target", title="Target", type="string",
-        description_md="Connection of its target, where applications write.",
-    ),
+    "source": connection("source", "Connection (type `kafka`) of its source."),
+    "target": connection("target", "Connection of its target, where applications write."),
     "approval": Param(
         True, title="Ask before the rollback", type="boolean",
         description_md="A person answers, and sees what `check` says.",

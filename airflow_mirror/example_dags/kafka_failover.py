@@ -29,7 +29,7 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import DAG, AssetAny, Param, task
 
-from airflow_mirror.example_dags.forms import answer, ask_brokers, known_params_only
+from airflow_mirror.example_dags.forms import answer, ask_brokers, connection, known_params_only
 from airflow_mirror.example_dags.tails import Callbacks
 from airflow_mirror.hooks.outcomes import task_outcome
 from airflow_mirror.operators.failover import FailoverOperator, FenceReturnedSourceOperator
@@ -39,10 +39,7 @@ from airflow_mirror.wording import plain
 __all__ = ["dag", "failover"]
 
 PARAMS = {
-    "target": Param(
-        "kafka_target", title="Target", type="string",
-        description_md="Connection (type `kafka`) of the cluster to promote.",
-    ),
+    "target": connection("target", "Connection (type `kafka`) of the cluster to promote."),
     "name": Param(
         "replication", title="Name", type="string", minLength=1,
         description_md="Of the mirror whose source is gone. `airflow-mirror status` lists those of a target.",

@@ -10,19 +10,15 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, Param
 
-from airflow_mirror.example_dags.forms import known_params_only
+from airflow_mirror.example_dags.forms import connection, known_params_only
 from airflow_mirror.operators.cutover import LiftFenceOperator
 
 __all__ = ["dag"]
 
 PARAMS = {
     "name": Param("migration", title="Name", type="string", minLength=1, description_md="Of the mirror."),
-    "source": Param(
-        "kafka_source", title="Source", type="string", description_md="Connection (type `kafka`) of the fenced cluster.",
-    ),
-    "target": Param(
-        "kafka_target", title="Target", type="string", description_md="Connection (type `kafka`) that has the ledger.",
-    ),
+    "source": connection("source", "Connection (type `kafka`) of the fenced cluster."),
+    "target": connection("target", "Connection (type `kafka`) that has the ledger."),
     "fence": Param(
         "acl", title="Fence", type="string", description_md="How it was raised, as in the cutover's form.",
     ),

@@ -15,7 +15,15 @@ from airflow.sdk import DAG, Asset, Param, TaskGroup, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mirror.example_dags.ending import end_red_unless_done, states_of
-from airflow_mirror.example_dags.forms import SPARK_FIELD, answer, ask_brokers, known_params_only, patterns, stage
+from airflow_mirror.example_dags.forms import (
+    SPARK_FIELD,
+    answer,
+    ask_brokers,
+    connection,
+    known_params_only,
+    patterns,
+    stage,
+)
 from airflow_mirror.mirror import DEFAULT_EXCLUDED_GROUPS
 from airflow_mirror.operators.acls import SyncAclsOperator
 from airflow_mirror.operators.approval import ApproveCutoverOperator
@@ -43,12 +51,8 @@ PARAMS = {
         "migration", title="Name", type="string", minLength=1,
         description_md="Of this flow. Its plan, jobs and reports are kept under it.",
     ),
-    "source": Param(
-        "kafka_source", title="Source", type="string", description_md="Connection (type `kafka`) to read from.",
-    ),
-    "target": Param(
-        "kafka_target", title="Target", type="string", description_md="Connection (type `kafka`) to write to.",
-    ),
+    "source": connection("source", "Connection (type `kafka`) to read from."),
+    "target": connection("target", "Connection (type `kafka`) to write to."),
     "topics": Param(
         title="Topics", type="array", items={"type": "string"}, minItems=1,
         description_md="To move: names, or regular expressions for whole names; one a line. `.*` is all of them.",

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, Param
 
-from airflow_mirror.example_dags.forms import known_params_only
+from airflow_mirror.example_dags.forms import connection, known_params_only
 from airflow_mirror.operators.pace import PaceMirrorOperator
 
 __all__ = ["dag"]
@@ -18,9 +18,7 @@ __all__ = ["dag"]
 PARAMS = {
     # Neither has a default: a form that is sent off untouched must not pause anything.
     "name": Param(title="Name", type="string", minLength=1, description_md="Of the mirror."),
-    "target": Param(
-        "kafka_target", title="Target", type="string", description_md="Connection (type `kafka`) of its target.",
-    ),
+    "target": connection("target", "Connection (type `kafka`) of its target."),
     "action": Param(
         title="Action", type="string", enum=["pause", "resume", "rate"],
         description_md="`pause`: nothing is copied until `resume`, and what the source deletes meanwhile is lost.",

@@ -15,7 +15,7 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, Param
 
-from airflow_mirror.example_dags.forms import SPARK_FIELD, known_params_only, patterns
+from airflow_mirror.example_dags.forms import SPARK_FIELD, connection, known_params_only, patterns
 from airflow_mirror.operators.mirror import StartMirrorOperator
 from airflow_mirror.operators.rollback import ArmReverseMirrorOperator, PrepareFailbackOperator
 from airflow_mirror.operators.topics import SyncTopicConfigsOperator
@@ -26,13 +26,8 @@ PARAMS = {
     "name": Param(
         "migration", title="Name", type="string", minLength=1, description_md="Of the mirror that was cut over.",
     ),
-    "source": Param(
-        "kafka_source", title="Source", type="string", description_md="Connection (type `kafka`) of its old source.",
-    ),
-    "target": Param(
-        "kafka_target", title="Target", type="string",
-        description_md="Connection of its target, where applications write.",
-    ),
+    "source": connection("source", "Connection (type `kafka`) of its old source."),
+    "target": connection("target", "Connection of its target, where applications write."),
     "export_to": Param(
         None, title="Export diverged records to", type=["null", "string"],
         description_md="After a failover: a directory on the worker, for what diverged topics of the old source have and "

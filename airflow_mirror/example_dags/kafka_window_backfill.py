@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG, Param
 
-from airflow_mirror.example_dags.forms import known_params_only
+from airflow_mirror.example_dags.forms import connection, known_params_only
 from airflow_mirror.example_dags.timetable import BackfillTimetable
 from airflow_mirror.operators.mirror import StartMirrorOperator
 from airflow_mirror.operators.plan import PlanMirrorOperator
@@ -26,12 +26,8 @@ PARAMS = {
     "name": Param(
         "window-backfill", title="Name", type="string", description_md="Of this flow. Its files are kept under it.",
     ),
-    "source": Param(
-        "kafka_source", title="Source", type="string", description_md="Connection (type `kafka`) to read from.",
-    ),
-    "target": Param(
-        "kafka_target", title="Target", type="string", description_md="Connection (type `kafka`) to write to.",
-    ),
+    "source": connection("source", "Connection (type `kafka`) to read from."),
+    "target": connection("target", "Connection (type `kafka`) to write to."),
     # A DAG with a schedule has to have a default, and nobody should copy everything by a click.
     "topics": Param(
         [], title="Topics", type="array", items={"type": "string"},
