@@ -127,7 +127,6 @@ def mark_cut_over(
     :raises TopicsShared: so do all of them.
     """
     require_exclusive_topics(plan, "hand over topics")
-    ours = Owned(topic_id="", mirror=plan.mirror.name, source_id=plan.source_cluster_id)
     by = plan.hash  # once: to hash a large plan takes seconds
     topic_ids = {t: topic_ids[t] for t in _topics(plan) if t in topic_ids}
 
@@ -136,9 +135,7 @@ def mark_cut_over(
         _require_mine(owned, plan)
         if others := [topic for topic, one in owned.items() if one.opened_by not in (None, by)]:
             raise MirrorCutOver(plan.mirror.name, others, owned[others[0]].opened_at or "")
-        still_ours = {t: owned.get(t, ours) for t in topic_ids if t not in owned or owned[t].opened_by is None}
-        opened = {t: replace(one, topic_id=topic_ids[t], opened_by=by, opened_at=at) for t, one in still_ours.items()}
-        return {**_values(opened), **also(values)} or None
+        return {**_values(_handed_over(owned, plan, topic_ids, by, at)), **also(values)} or None
 
     ledger.decide(change, until_ms)
 
@@ -154,8 +151,7 @@ def opening(values: Values, plan: Plan, topic_ids: Mapping[str, str], by: str, a
     require_exclusive_topics(plan, "hand over topics")
     owned = decided(values, {t: topic_ids[t] for t in _topics(plan) if t in topic_ids})
     _require_mine(owned, plan)
-    ours = Owned(topic_id="", mirror=plan.mirror.name, source_id=plan.source_cluster_id)
-    now = {t: owned.get(t, ours) for t in _topics(plan) if t in topic_ids}
+    now = _or_ours(owned, plan, [t for t in _topics(plan) if t in topic_ids])
     return _some(
         {
             t: replace(one, topic_id=topic_ids[t], opened_by=by, opened_at=one.opened_at or at)
@@ -179,15 +175,28 @@ def hand_over(ledger: Decisions, mirror: str, by: str, at: str) -> None:
 
 def hand_over_planned(ledger: Decisions, plan: Plan, target: ClusterAdmin, by: str, at: str) -> None:
     """As :func:`hand_over`, of a plan's target topics, also those that it never had. Other mirrors' stay theirs."""
-    mine = Owned(topic_id="", mirror=plan.mirror.name, source_id=plan.source_cluster_id)
     topic_ids = target_ids(plan, target)
 
     def change(values: Values) -> Values | None:
         owned = decided(values, topic_ids)
-        closed = [t for t in topic_ids if t not in _others(owned, plan) and owned.get(t, mine).opened_by is None]
-        return _some({t: replace(owned.get(t, mine), topic_id=topic_ids[t], opened_by=by, opened_at=at) for t in closed})
+        others = _others(owned, plan)
+        return _some(_handed_over(owned, plan, {t: i for t, i in topic_ids.items() if t not in others}, by, at))
 
     _decide_all(ledger, change)
+
+
+def _or_ours(owned: Mapping[str, Owned], plan: Plan, topics: Collection[str]) -> dict[str, Owned]:
+    """Return topics as they are decided; those of which nothing is decided are the plan's mirror's."""
+    ours = Owned(topic_id="", mirror=plan.mirror.name, source_id=plan.source_cluster_id)
+    return {t: owned.get(t, ours) for t in topics}
+
+
+def _handed_over(
+    owned: Mapping[str, Owned], plan: Plan, topic_ids: Mapping[str, str], by: str, at: str
+) -> dict[str, Owned]:  # fmt: skip
+    """Return topics as they are once they are handed over, of those that nobody has handed over yet."""
+    closed = {t: one for t, one in _or_ours(owned, plan, topic_ids).items() if one.opened_by is None}
+    return {t: replace(one, topic_id=topic_ids[t], opened_by=by, opened_at=at) for t, one in closed.items()}
 
 
 def release(ledger: Decisions, mirror: str, end_writing: Callable[[], object]) -> list[str]:
