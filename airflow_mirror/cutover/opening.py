@@ -11,6 +11,7 @@ from base64 import urlsafe_b64encode
 from hashlib import sha256
 
 from airflow_mirror.common.policy import DECISIONS
+from airflow_mirror.copy.options import DEFAULT_MAX_BATCH_BYTES
 from airflow_mirror.errors import MissingRight, OpeningTooLarge
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry
@@ -23,7 +24,6 @@ from airflow_mirror.plan.owned import Owned
 from airflow_mirror.plan.ownership import mark_cut_over
 
 _ALWAYS = 16 << 10  # what producers send by default; nothing works on a broker that takes less
-_DEFAULT = 1_048_588  # of a broker: message.max.bytes
 # What is decided beside the topics: the fence, with who raised it, and of its intent the places of topics (`.intent`).
 _BESIDE, _PLACE = 4 << 10, 8
 
@@ -94,10 +94,13 @@ def _largest_record(target: ClusterAdmin) -> int:
     if DECISIONS in target.topics([DECISIONS]):
         return _bytes(target.topic_configs([DECISIONS])[DECISIONS].get("max.message.bytes"))
     try:
-        return min((_bytes(one.get("message.max.bytes")) for one in target.broker_configs().values()), default=_DEFAULT)
+        return min(
+            (_bytes(one.get("message.max.bytes")) for one in target.broker_configs().values()),
+            default=DEFAULT_MAX_BATCH_BYTES,
+        )
     except MissingRight:
-        return _DEFAULT
+        return DEFAULT_MAX_BATCH_BYTES
 
 
 def _bytes(entry: ConfigEntry | None) -> int:
-    return _DEFAULT if entry is None or entry.value is None else int(entry.value)
+    return DEFAULT_MAX_BATCH_BYTES if entry is None or entry.value is None else int(entry.value)

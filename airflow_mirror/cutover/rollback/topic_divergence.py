@@ -108,13 +108,11 @@ def classify_divergence(
         verdict = DIVERGED if any(one.has_parted for one in its) else DELTA
         verdict = verdict if any(one.row.end for one in its) else GONE
         parted = its if verdict == DIVERGED else []
-        one = TopicDivergence(
-            # What is deleted later is deleted by this id, as it was when the verdict was read.
-            topic=name, topic_id=there[name].topic_id if name in there else "", verdict=verdict,
-            reasons=tuple(line for one in parted for line in one.reasons()),
-            surplus=tuple(part for one in parted for part in one.surplus()),
-        )  # fmt: skip
-        found.append(one)
+        # What is deleted later is deleted by this id, as it was when the verdict was read.
+        topic_id = there[name].topic_id if name in there else ""
+        reasons = tuple(line for one in parted for line in one.reasons())
+        surplus = tuple(part for one in parted for part in one.surplus())
+        found.append(TopicDivergence(topic=name, topic_id=topic_id, verdict=verdict, reasons=reasons, surplus=surplus))
     return found
 
 
