@@ -134,13 +134,19 @@ def test_undo_that_fails_does_not_keep_the_fence_up(tmp_path: Path) -> None:
     assert undone == [("fence", True), ("commit_groups", False), ("stop_writers", True), ("decision", True)]
 
 
-def test_groups_that_nobody_answers_for_are_restored_by_who_goes_on(tmp_path: Path) -> None:
-    """Producers write again at once; that the fence is lifted is decided when the groups have their positions back."""
+def died_before_the_opening(tmp_path: Path) -> Attempt:
+    """An owner dies with its fence up and its groups set, and undoes nothing."""
     walked = Recorder(tmp_path, "open_target")
     run = a_run(tmp_path, walked)
     with pytest.MonkeyPatch.context() as killed, suppress(RuntimeError):
         killed.setattr(steps, "back_out", lambda *_: None)
         walk(run, walked.steps())
+    return run
+
+
+def test_groups_that_nobody_answers_for_are_restored_by_who_goes_on(tmp_path: Path) -> None:
+    """Producers write again at once; that the fence is lifted is decided when the groups have their positions back."""
+    died_before_the_opening(tmp_path)
     away = Recorder(tmp_path, "restore", TryAgain("no coordinator"))
     for _ in range(3):  # as a guard does
         with pytest.raises(FenceNotLifted, match="commit_groups: TryAgain: no coordinator"):
@@ -155,11 +161,7 @@ def test_groups_that_nobody_answers_for_are_restored_by_who_goes_on(tmp_path: Pa
 
 def test_group_that_is_refused_for_good_is_told_apart_from_a_fence_that_stays(tmp_path: Path) -> None:
     """It was said that producers may still be kept out; they were in."""
-    walked = Recorder(tmp_path, "open_target")
-    run = a_run(tmp_path, walked)
-    with pytest.MonkeyPatch.context() as killed, suppress(RuntimeError):
-        killed.setattr(steps, "back_out", lambda *_: None)
-        walk(run, walked.steps())
+    died_before_the_opening(tmp_path)
     refused = Recorder(tmp_path, "restore", GroupActive("g", "target", "stable"))
     with pytest.raises(NotUndone, match="commit_groups: GroupActive"):
         lifts(tmp_path, refused, known=Assurance(listened=True))
@@ -171,11 +173,7 @@ def test_groups_that_the_owner_set_until_its_lifting_was_decided_are_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     """It was frozen when its report was read, went on, and died; until the decision its permits let it set groups."""
-    walked = Recorder(tmp_path, "open_target")
-    run = a_run(tmp_path, walked)
-    with pytest.MonkeyPatch.context() as killed, suppress(RuntimeError):
-        killed.setattr(steps, "back_out", lambda *_: None)
-        walk(run, walked.steps())
+    run = died_before_the_opening(tmp_path)
     moved, run.report.groups = run.report.groups, []
     assert moved
     run.save()
