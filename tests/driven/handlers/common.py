@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode
+from tests.driven.groups import Committed
 from tests.driven.refused import Refused
 
 if TYPE_CHECKING:
     from tests.driven.broker import Broker
+    from tests.driven.cluster import Topic
     from tests.driven.log import PartitionLog
 
 # Says whether a partition (None: what belongs to no partition) is to be refused, and how. Nothing is done for it then.
@@ -39,6 +41,43 @@ def check(refusal: Refusal, tp: TopicPartition | None = None) -> None:
     """
     if code := refusal(tp):
         raise Refused(code)
+
+
+def by_partition(
+    topic: Any, partition: Any, message: Any, do: Callable[[TopicPartition, Any], ErrorCode]
+) -> list[Any]:  # fmt: skip
+    """Return what each partition that is asked for comes to, by topic.
+
+    :param topic: makes a topic's part of the answer, and ``partition`` a partition's.
+    """
+    return [
+        topic(
+            name=one.name,
+            partitions=[
+                partition(
+                    partition_index=p.partition_index, error_code=do(TopicPartition(one.name, p.partition_index), p)
+                )
+                for p in one.partitions
+            ],
+        )
+        for one in message.topics
+    ]
+
+
+def committed(asked: Any) -> Committed:
+    """Return the offset that a partition of a request commits."""
+    return Committed(asked.committed_offset, asked.committed_metadata or "", asked.committed_leader_epoch)
+
+
+def topic_of(broker: Broker, name: str, refusal: Refusal) -> Topic:
+    """Return a topic that a request is about; a refusal is asked for its partition 0.
+
+    :raises Refused: there is none, or a test says so.
+    """
+    check(refusal, TopicPartition(name, 0))
+    if name not in broker.cluster.topics:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return broker.cluster.topics[name]
 
 
 def led(broker: Broker, tp: TopicPartition, epoch: int = -1) -> PartitionLog:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import CreatePartitionsResponse as Response
 
-from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode
-from tests.driven.handlers.common import Refusal
+from tests.driven.handlers.common import Refusal, topic_of
+from tests.driven.refused import Refused
 
 if TYPE_CHECKING:
     from tests.driven.broker import Broker
@@ -25,11 +25,10 @@ def answer(broker: Broker, message: Any, refusal: Refusal) -> Any:
 
 
 def _grow(broker: Broker, asked: Any, refusal: Refusal, *, only_asked: bool) -> ErrorCode:
-    topic = broker.cluster.topics.get(asked.name)
-    if code := refusal(TopicPartition(asked.name, 0)):
-        return code
-    if topic is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        topic = topic_of(broker, asked.name, refusal)
+    except Refused as e:
+        return e.code
     if asked.count <= len(topic.logs):
         return ErrorCode.INVALID_PARTITIONS
     if not only_asked:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.consumer.group import OffsetCommitResponse as Response
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode
-from tests.driven.groups import Committed
-from tests.driven.handlers.common import Refusal, check, coordinates
+from tests.driven.handlers.common import Refusal, by_partition, check, committed, coordinates
 from tests.driven.refused import Refused
 
 if TYPE_CHECKING:
@@ -21,20 +21,13 @@ _Topic = Response.OffsetCommitResponseTopic
 
 def answer(broker: Broker, message: Any, refusal: Refusal) -> Any:
     """Each partition for itself."""
-    topics = []
-    for topic in message.topics:
-        partitions = [
-            _Topic.OffsetCommitResponsePartition(
-                partition_index=p.partition_index, error_code=_commit(broker, message.group_id, topic.name, p, refusal)
-            )
-            for p in topic.partitions
-        ]
-        topics.append(_Topic(name=topic.name, partitions=partitions))
+    commit = partial(_commit, broker, message, refusal)
+    topics = by_partition(_Topic, _Topic.OffsetCommitResponsePartition, message, commit)
     return Response(throttle_time_ms=0, topics=topics)
 
 
-def _commit(broker: Broker, group: str, topic: str, asked: Any, refusal: Refusal) -> ErrorCode:
-    tp, groups = TopicPartition(topic, asked.partition_index), broker.cluster.groups
+def _commit(broker: Broker, message: Any, refusal: Refusal, tp: TopicPartition, asked: Any) -> ErrorCode:
+    group, groups = message.group_id, broker.cluster.groups
     try:
         check(refusal, tp)
         coordinates(broker, 0)
@@ -43,6 +36,5 @@ def _commit(broker: Broker, group: str, topic: str, asked: Any, refusal: Refusal
         broker.cluster.log(tp)
     except Refused as e:
         return e.code
-    offset = Committed(asked.committed_offset, asked.committed_metadata or "", asked.committed_leader_epoch)
-    groups.committed.setdefault(group, {})[tp] = offset
+    groups.committed.setdefault(group, {})[tp] = committed(asked)
     return ErrorCode.NONE

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.producer import TxnOffsetCommitResponse as Response
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode
-from tests.driven.groups import Committed
-from tests.driven.handlers.common import Refusal, check, coordinates
+from tests.driven.handlers.common import Refusal, by_partition, check, committed, coordinates
 from tests.driven.refused import Refused
 
 if TYPE_CHECKING:
@@ -21,20 +21,12 @@ _Topic = Response.TxnOffsetCommitResponseTopic
 
 def answer(broker: Broker, message: Any, refusal: Refusal) -> Any:
     """Each partition for itself."""
-    topics = []
-    for topic in message.topics:
-        partitions = [
-            _Topic.TxnOffsetCommitResponsePartition(
-                partition_index=p.partition_index, error_code=_commit(broker, message, topic.name, p, refusal)
-            )
-            for p in topic.partitions
-        ]
-        topics.append(_Topic(name=topic.name, partitions=partitions))
+    commit = partial(_commit, broker, message, refusal)
+    topics = by_partition(_Topic, _Topic.TxnOffsetCommitResponsePartition, message, commit)
     return Response(throttle_time_ms=0, topics=topics)
 
 
-def _commit(broker: Broker, message: Any, topic: str, asked: Any, refusal: Refusal) -> ErrorCode:
-    tp = TopicPartition(topic, asked.partition_index)
+def _commit(broker: Broker, message: Any, refusal: Refusal, tp: TopicPartition, asked: Any) -> ErrorCode:
     try:
         check(refusal, tp)
         broker.cluster.log(tp)
@@ -44,6 +36,5 @@ def _commit(broker: Broker, message: Any, topic: str, asked: Any, refusal: Refus
         )
     except Refused as e:
         return e.code
-    offset = Committed(asked.committed_offset, asked.committed_metadata or "", asked.committed_leader_epoch)
-    broker.cluster.groups.commit_later(message.producer_id, message.group_id, tp, offset)
+    broker.cluster.groups.commit_later(message.producer_id, message.group_id, tp, committed(asked))
     return ErrorCode.NONE
