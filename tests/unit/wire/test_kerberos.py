@@ -69,6 +69,19 @@ class Library:
         self.asked: list[str] = []
         self.threads: set[str] = set()
         self.kdc: Any = lambda _: None
+        self._tickets: list[Tickets] = []
+
+    def tickets(self, identity: Identity) -> Tickets:
+        self._tickets.append(Tickets(identity))
+        return self._tickets[-1]
+
+    def close(self) -> None:
+        """End the threads: one that goes on renewing writes into the log of whatever test comes next."""
+        for tickets in (*self._tickets, *tickets_module._registry.values()):
+            with tickets._changed:
+                tickets._used_at = 0.0
+                tickets._changed.notify_all()
+            wait_until(lambda tickets=tickets: not tickets._works)
 
     def ask(self, what: str) -> None:
         self.asked.append(what)
@@ -114,9 +127,8 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[Library]:
     fake = Library(life_s=3600)
     monkeypatch.setitem(sys.modules, "gssapi", fake)  # type: ignore[arg-type]
     tickets_module._forget()
-    released = threading.Event()
     yield fake
-    released.set()
+    fake.close()
 
 
 # --- who ----------------------------------------------------------------------------------------------------------------
@@ -230,7 +242,7 @@ def test_a_missing_library_is_named_with_the_extra_when_it_is_needed(monkeypatch
 
 
 def test_a_second_login_asks_no_kdc_and_no_login_asks_it_itself(library: Library) -> None:
-    tickets = Tickets(MIRROR)
+    tickets = library.tickets(MIRROR)
     for _ in range(3):
         assert tickets.begin("b1", 10)[1] == b"token"
     assert library.asked == ["as", "b1"]
@@ -242,7 +254,7 @@ def test_a_second_login_asks_no_kdc_and_no_login_asks_it_itself(library: Library
 def test_a_kdc_that_hangs_delays_a_login_until_its_limit_and_is_asked_once(library: Library) -> None:
     goes_on = threading.Event()
     library.kdc = lambda _: goes_on.wait(60)
-    tickets, login = Tickets(MIRROR), ("b1", 0.05, "source", "b1:9092")
+    tickets, login = library.tickets(MIRROR), ("b1", 0.05, "source", "b1:9092")
     for _ in range(3):
         with pytest.raises(ConnectionLost, match=r"source cluster, broker b1:9092: no Kerberos ticket .* within 0.05 s"):
             KerberosLogin(tickets, *login)
@@ -253,7 +265,7 @@ def test_a_kdc_that_hangs_delays_a_login_until_its_limit_and_is_asked_once(libra
 
 def test_tickets_are_renewed_at_half_of_their_life_behind_the_logins(library: Library) -> None:
     """While the KDC hangs then, logins use the old ones; the new ones come with all that the old ones had."""
-    tickets, hung, goes_on = Tickets(MIRROR), threading.Event(), threading.Event()
+    tickets, hung, goes_on = library.tickets(MIRROR), threading.Event(), threading.Event()
     for host in ("b1", "b2"):
         tickets.begin(host, 30)
 
@@ -278,7 +290,7 @@ def test_tickets_are_renewed_at_half_of_their_life_behind_the_logins(library: Li
 
 def test_a_renewal_that_fails_keeps_what_is_there(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tickets_module, "_AGAIN_S", 0.02)
-    tickets = Tickets(MIRROR)
+    tickets = library.tickets(MIRROR)
     tickets.begin("b1", 30)
     refusals = []
 
@@ -299,7 +311,7 @@ def test_a_renewal_that_fails_keeps_what_is_there(library: Library, monkeypatch:
 
 def test_an_expired_cache_hides_no_cause(library: Library) -> None:
     """The library says "expired" of a cache that held something, whatever the KDC says."""
-    tickets = Tickets(MIRROR)
+    tickets = library.tickets(MIRROR)
     tickets.begin("b1", 30)
     tickets._cache.begun = 0.0
     library.caches = dict.fromkeys([tickets._cache.name, tickets._spare], (1.0, {"b1"}))
@@ -315,7 +327,7 @@ def test_a_ticket_cache_that_was_written_again_is_read_again(library: Library, t
     path = tmp_path / "cc"
     path.write_text("one")
     library.caches[str(path)] = (time.time() + 100, set())
-    tickets = Tickets(Identity(service="kafka", cache=str(path), proof=f"ticket cache {path}"))
+    tickets = library.tickets(Identity(service="kafka", cache=str(path), proof=f"ticket cache {path}"))
     tickets.begin("b1", 30)
     assert tickets.is_at_hand("b1")
     path.write_text("another")
@@ -326,7 +338,7 @@ def test_a_ticket_cache_that_was_written_again_is_read_again(library: Library, t
 
 
 def test_nobody_renews_what_nobody_uses(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    tickets = Tickets(MIRROR)
+    tickets = library.tickets(MIRROR)
     tickets.begin("b1", 30)
     with tickets._changed:
         tickets._used_at -= tickets._cache.life_s * 3
