@@ -205,7 +205,8 @@ class Tickets:
             log.info("Kerberos tickets of %s renewed for %.0f s", self.identity, self._cache.life_s)
         except self._gssapi.exceptions.GSSError as e:
             left_s, cause = self._cache.ends - time.time(), explain(e, self.identity, "").cause
-            log.warning("Kerberos tickets of %s not renewed, they end in %.0f s: %s", self.identity, left_s, cause)
+            end = f"they end in {left_s:.0f} s" if left_s > 0 else f"they ended {-left_s:.0f} s ago"
+            log.warning("Kerberos tickets of %s not renewed, %s: %s", self.identity, end, cause)
         self._renew_after = time.time() + _AGAIN_S
 
     # --- what the thread does -----------------------------------------------------------------------------------------
