@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
-from airflow.sdk import DAG, Param, task
+from airflow.sdk import DAG, AssetAlias, Param, task
 
 from airflow_mirror.cutover.rollback.reverse import reverse_name
 from airflow_mirror.example_dags.ending import end_red_unless_done
@@ -126,6 +126,7 @@ with DAG(
         max_fence_s="{{ params.max_fence_s }}",
         level="{{ params.verify_level }}",
         allow_rewind="{{ params.allow_rewind }}",
+        outlets=[AssetAlias("kafka_topics_moved_back")],
         trigger_rule="none_failed_min_one_success",
     )
     # Does nothing unless the rollback was killed before it could lift the fence of the target. A teardown, also of a run

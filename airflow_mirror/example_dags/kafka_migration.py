@@ -11,7 +11,7 @@ import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import DAG, Asset, Param, TaskGroup, task
+from airflow.sdk import DAG, Asset, AssetAlias, Param, TaskGroup, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mirror.example_dags.ending import end_red_unless_done, states_of
@@ -234,6 +234,8 @@ ACCESS: dict[str, Any] = {
 
 # An event of it has the cutover's summary: let it start what is to happen next.
 CUT_OVER = Asset("kafka_cut_over")
+# Each stands for the run's target topics, kafka://host:port/topic, which are known once there is a plan.
+COPIED, COMPARED, MOVED = (AssetAlias(f"kafka_topics_{done}") for done in ("copied", "compared", "cut_over"))
 
 LIKE_THE_PREVIEW = {
     "fence": "{{ params.fence }}",
@@ -302,6 +304,7 @@ with DAG(
             replace="{{ params.replace_tail }}",
             accept_open_transactions=True,  # the tail copies what they keep back, and a cutover waits for their end
             deferrable=True,  # a driver that runs on the cluster keeps no slot here
+            outlets=[COPIED],
         )
         start_tail = StartMirrorOperator(
             task_id="start_tail", mirror=MIRROR, mode="tail", spark_conn_id=SPARK, replace="{{ params.replace_tail }}"
@@ -312,8 +315,9 @@ with DAG(
 
     with stage("prove", "Compare both sides, and look at what a cutover would meet"):
         verify = VerifyMirrorOperator(
-            task_id="verify", mirror=MIRROR, level="{{ params.verify_level }}", spark_conn_id=SPARK, deferrable=True
-        )
+            task_id="verify", mirror=MIRROR, level="{{ params.verify_level }}", spark_conn_id=SPARK, deferrable=True,
+            outlets=[COMPARED],
+        )  # fmt: skip
 
         @task.short_circuit
         def is_cutover_wanted(params: dict[str, Any]) -> bool:
@@ -349,7 +353,7 @@ with DAG(
             mirror=MIRROR,
             keep_fence="{{ params.keep_fence }}",
             release_registry="{{ params.release_registry }}",
-            outlets=[CUT_OVER],
+            outlets=[CUT_OVER, MOVED],
             approval_valid_s="{{ params.approval_valid_s }}",
             **LIKE_THE_PREVIEW,
         )

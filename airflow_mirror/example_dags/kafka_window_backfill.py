@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG, AssetAlias, Param
 
 from airflow_mirror.example_dags.forms import connection, known_params_only
 from airflow_mirror.example_dags.timetable import BackfillTimetable
@@ -70,7 +70,13 @@ with DAG(
     create_topics = CreateTargetTopicsOperator(task_id="create_topics", mirror=MIRROR)
     hold_configs = SyncTopicConfigsOperator(task_id="sync_configs", mirror=MIRROR, hold=True)
     window_before = PreviousWindowSensor(task_id="window_before", copy="copy_window")
-    copy_window = StartMirrorOperator(task_id="copy_window", mirror=MIRROR, mode="bulk", start=START, end=END)
-    verify_window = VerifyMirrorOperator(task_id="verify_window", mirror=MIRROR, level="records", start=START, end=END)
+    copy_window = StartMirrorOperator(
+        task_id="copy_window", mirror=MIRROR, mode="bulk", start=START, end=END,
+        outlets=[AssetAlias("kafka_topics_copied")],
+    )  # fmt: skip
+    verify_window = VerifyMirrorOperator(
+        task_id="verify_window", mirror=MIRROR, level="records", start=START, end=END,
+        outlets=[AssetAlias("kafka_topics_compared")],
+    )  # fmt: skip
 
     plan >> create_topics >> hold_configs >> window_before >> copy_window >> verify_window

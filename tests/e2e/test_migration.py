@@ -105,11 +105,27 @@ def test_every_task_ended_well_and_nothing_is_left_running(migrated: Any, airflo
     assert states["approve_cutover"] == "skipped" and states["verify_since"] == states["cutover"] == "success"
     assert [states[task] for task in ("let_readers_in", "let_writers_in", "watch")] == ["success"] * 3
     assert states["way_back.arm"] == "skipped", "nobody wanted it"
-    (event,) = airflow.api("GET", f"assets/events?source_run_id={quote(run)}")["asset_events"]
-    assert (event["name"], event["extra"]["outcome"]) == ("kafka_cut_over", "cut_over")
     runner = LocalRunner(airflow.mirror_home / "whole")
     assert runner.running() == []
     assert [p for h in runner.jobs.glob("*/*") for p in process.members(h)] == []
+
+
+def test_topics_stand_in_airflows_data_graph(
+    migrated: Any, airflow: AirflowStandalone, world: tuple[Cluster, Cluster]
+) -> None:
+    run, _ = migrated
+    events = airflow.api("GET", f"assets/events?source_run_id={quote(run)}")["asset_events"]
+    (cut_over,) = [event for event in events if event["name"] == "kafka_cut_over"]
+    assert cut_over["extra"]["outcome"] == "cut_over"
+    target = world[1].admin_properties()["bootstrap.servers"].partition(",")[0]
+    assets = {f"kafka://{target}/{topic}" for topic in ("shop.orders", "shop.empty")}
+    told = {(event["source_task_id"], event["uri"]) for event in events if event is not cut_over}
+    assert told == {(task, uri) for task in ("bulk_copy", "verify", "cutover") for uri in assets}
+    for uri in assets:
+        (asset,) = airflow.api("GET", f"assets?uri_pattern={quote(uri)}")["assets"]
+        assert {alias["name"] for alias in asset["aliases"]} == {
+            "kafka_topics_copied", "kafka_topics_compared", "kafka_topics_cut_over",
+        }  # fmt: skip
 
 
 def test_secrets_are_in_no_mirror_file_and_no_xcom(

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -211,17 +212,37 @@ def test_cluster_is_named_by_its_first_broker(connections: Callable[..., None], 
     assert Asset(f"kafka://{named}/t").uri == f"kafka://{named}/t", "no part of it is another one to Airflow"
 
 
-def test_dag_waits_for_a_topic_as_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By Airflow's own code, in a file that is made of the page's block."""
-    from airflow_mirror.example_dags.kafka_migration import dag as migration
-
+def test_dag_waits_for_topics_as_the_page_says(tmp_path: Path) -> None:
+    """By Airflow's own code, in a file that is made of the page's block; the page's aliases are the shipped DAGs'."""
     page = (Path(__file__).parents[2] / "docs" / "operators.md").read_text(encoding="utf-8")
     (block,) = (one for one in re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S) if "AssetAlias(" in one)
-    monkeypatch.setattr(migration.get_task("verify"), "outlets", [])
     (tmp_path / "waits.py").write_text(block)
     bag = DagBag(str(tmp_path))
-    assert bag.import_errors == {} and set(bag.dags) == {"kafka_migration", "read_orders"}
-    again = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(bag.dags["kafka_migration"]))
-    assert [outlet.name for outlet in again.get_task("verify").outlets] == ["compared"]
+    assert bag.import_errors == {} and set(bag.dags) == {"after_a_cutover", "read_orders"}
     waits_for: Any = bag.dags["read_orders"].timetable.asset_condition
     assert waits_for.uri == "kafka://kafka2.example.com:9093/orders" == waits_for.name
+    alias: Any = bag.dags["after_a_cutover"].timetable.asset_condition
+    assert alias.name == "kafka_topics_cut_over"
+    told = dict.fromkeys(re.findall(r"^\| `(kafka_topics_\w+)`", page, re.M))
+    assert list(told) == list(dict.fromkeys(name for _, _, name in aliases_of_shipped_dags()))
+
+
+def aliases_of_shipped_dags() -> Iterator[tuple[str, str, str]]:
+    """(DAG, task, alias), after a round through Airflow's serialization, by which its scheduler knows them."""
+    for name in ("kafka_migration", "kafka_window_backfill", "kafka_failback"):
+        dag = import_module(f"airflow_mirror.example_dags.{name}").dag
+        for task in DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag)).tasks:
+            for outlet in task.outlets:
+                if outlet.name.startswith("kafka_topics_"):
+                    yield name, task.task_id, outlet.name
+
+
+def test_shipped_dags_tell_their_topics() -> None:
+    assert list(aliases_of_shipped_dags()) == [
+        ("kafka_migration", "bulk_copy", "kafka_topics_copied"),
+        ("kafka_migration", "verify", "kafka_topics_compared"),
+        ("kafka_migration", "cutover", "kafka_topics_cut_over"),
+        ("kafka_window_backfill", "copy_window", "kafka_topics_copied"),
+        ("kafka_window_backfill", "verify_window", "kafka_topics_compared"),
+        ("kafka_failback", "rollback", "kafka_topics_moved_back"),
+    ]

@@ -198,7 +198,7 @@ def test_what_nobody_asked_for_keeps_no_other_task_from_running(bag: Any) -> Non
         assert back.python_callable({"no_way_back": why_not}, params) is (wanted and kept and not why_not)
     assert dag.params["way_back"] is True, "where it is possible nobody has to ask for it"
     assert back.get_flat_relative_ids() == {f"way_back.{name}" for name in ("arm", "hold", "start_tail")}
-    assert [asset.name for asset in dag.get_task("cutover").outlets] == ["kafka_cut_over"]
+    assert [asset.name for asset in dag.get_task("cutover").outlets] == ["kafka_cut_over", "kafka_topics_cut_over"]
 
 
 @pytest.mark.parametrize("dag_id", ["kafka_migration", "kafka_failback"])
