@@ -9,10 +9,11 @@ before one that was copied: it is refused, and the error names the partition.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from airflow.sdk import DAG, AssetAlias, Param
 
-from airflow_mirror.example_dags.forms import connection, known_params_only
+from airflow_mirror.example_dags.forms import SPARK_FIELD, connection, known_params_only
 from airflow_mirror.example_dags.timetable import BackfillTimetable
 from airflow_mirror.operators.mirror import StartMirrorOperator
 from airflow_mirror.operators.plan import PlanMirrorOperator
@@ -41,9 +42,11 @@ PARAMS = {
         None, title="To", type=["null", "string"], format="date-time",
         description_md="Time behind the last record; default: the end of the data interval.",
     ),
+    "spark_conn_id": Param(None, **SPARK_FIELD),
 }  # fmt: skip
 START = "{{ params['from'] or data_interval_start.isoformat() }}"
 END = "{{ params['to'] or data_interval_end.isoformat() }}"
+SPARK = "{{ params.spark_conn_id }}"
 MIRROR = {
     **{key: f"{{{{ params.{key} }}}}" for key in ("name", "source", "target", "topics")},
     "groups": ["none"],
@@ -70,13 +73,12 @@ with DAG(
     create_topics = CreateTargetTopicsOperator(task_id="create_topics", mirror=MIRROR)
     hold_configs = SyncTopicConfigsOperator(task_id="sync_configs", mirror=MIRROR, hold=True)
     window_before = PreviousWindowSensor(task_id="window_before", copy="copy_window")
+    of_it: Any = {"mirror": MIRROR, "start": START, "end": END, "spark_conn_id": SPARK, "deferrable": True}
     copy_window = StartMirrorOperator(
-        task_id="copy_window", mirror=MIRROR, mode="bulk", start=START, end=END,
-        outlets=[AssetAlias("kafka_topics_copied")],
+        task_id="copy_window", mode="bulk", outlets=[AssetAlias("kafka_topics_copied")], **of_it
     )  # fmt: skip
     verify_window = VerifyMirrorOperator(
-        task_id="verify_window", mirror=MIRROR, level="records", start=START, end=END,
-        outlets=[AssetAlias("kafka_topics_compared")],
+        task_id="verify_window", level="records", outlets=[AssetAlias("kafka_topics_compared")], **of_it
     )  # fmt: skip
 
     plan >> create_topics >> hold_configs >> window_before >> copy_window >> verify_window

@@ -5,18 +5,24 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pendulum
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mirror.sensors.windows import PreviousWindowSensor
 
 
-def context(state: str | None, *, first: bool = False) -> Any:
+def run(run_id: str, day: int = 1, **conf: Any) -> Any:
+    return SimpleNamespace(run_id=run_id, conf=conf, data_interval_start=pendulum.datetime(2026, 3, day))
+
+
+def context(state: str | None, before: Any = ..., here: Any = ...) -> Any:
     """Return what a task is given whose DAG's run before has a copy in this state."""
-    before = None if first else SimpleNamespace(run_id="before")
+    before = run("before") if before is ... else before
     states = {"before": {"copy": state} if state else {}}
     ti = SimpleNamespace(dag_id="d", get_previous_dagrun=lambda: before, get_task_states=lambda **_: states)
-    return {"ti": ti}
+    dag = SimpleNamespace(params={"name": "windows"})
+    return {"ti": ti, "dag": dag, "dag_run": run("here", 2) if here is ... else here}
 
 
 @pytest.fixture
@@ -25,7 +31,7 @@ def sensor() -> PreviousWindowSensor:
 
 
 def test_only_a_copy_that_was_made_is_waited_for_no_longer(sensor: PreviousWindowSensor) -> None:
-    assert sensor.poke(context(None, first=True)) is True
+    assert sensor.poke(context(None, before=None)) is True
     found = {state: sensor.poke(context(state)) for state in (None, "queued", "running", "up_for_retry", "success")}
     assert [state for state, done in found.items() if done] == ["success"]
 
@@ -34,3 +40,36 @@ def test_only_a_copy_that_was_made_is_waited_for_no_longer(sensor: PreviousWindo
 def test_window_that_was_not_copied_keeps_the_next_one_out(sensor: PreviousWindowSensor, state: str) -> None:
     with pytest.raises(AirflowFailException, match=rf"run before was not copied \(its task 'copy' is {state}\)"):
         sensor.poke(context(state))
+
+
+FIRST, AGAIN = {"from": "2026-03-01T00:00:00Z"}, {"from": "2026-03-01T02:00:00+02:00"}
+
+
+@pytest.mark.parametrize(
+    ("before", "here"),
+    [
+        (run("before", 1, name="another"), run("here", 2)),
+        (run("before", 1, name="another"), run("here", 2, name="mine")),
+        (run("before", 1), run("here", 1)),
+        (run("before", 7, **FIRST), run("here", 8, **AGAIN)),
+        (run("before", 2), run("here", 1)),
+    ],
+    ids=["another-mirror", "of-two-names", "corrected", "corrected-in-the-form", "later"],
+)
+def test_what_was_tried_for_another_mirror_or_this_window_keeps_nobody_out(
+    sensor: PreviousWindowSensor, before: Any, here: Any
+) -> None:
+    assert sensor.poke(context("upstream_failed", before, here)) is True
+
+
+@pytest.mark.parametrize(
+    ("before", "here"),
+    [
+        (run("before", 1, name="windows"), run("here", 2)),
+        (run("before", 7, **FIRST), run("here", 8, **{"from": "2026-03-02"})),
+        (run("before", 1, **{"from": "yesterday"}), run("here", 1)),
+    ],
+    ids=["by-the-default-name", "by-the-form", "nobody-knows"],
+)
+def test_an_earlier_window_of_the_mirror_is_waited_for(sensor: PreviousWindowSensor, before: Any, here: Any) -> None:
+    assert sensor.poke(context("running", before, here)) is False
