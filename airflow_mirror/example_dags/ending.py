@@ -10,6 +10,8 @@ from airflow.providers.standard.utils.skipmixin import XCOM_SKIPMIXIN_KEY
 from airflow.sdk import task
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_mirror.operators.base import states_of
+
 
 def end_red_unless_done(last: Any, goal: str, asked: str, goals: Mapping[str, str] = MappingProxyType({})) -> None:
     """Let a run end with a task ``outcome`` behind ``last``, a teardown.
@@ -20,11 +22,6 @@ def end_red_unless_done(last: Any, goal: str, asked: str, goals: Mapping[str, st
     ending: Any = outcome(goal, asked, dict(goals))
     ending.as_teardown(on_failure_fail_dagrun=True)
     last >> ending
-
-
-def states_of(ti: Any) -> dict[str, str]:
-    """Return how each task of a task's run has ended, or stands, by its id."""
-    return dict(ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {}))
 
 
 @task

@@ -129,7 +129,7 @@ with DAG(
     create_topics = CreateTargetTopicsOperator(task_id="create_topics", mirror=MIRROR)
     sync_configs = SyncTopicConfigsOperator(task_id="sync_configs", mirror=MIRROR)
     start_tail = StartMirrorOperator(task_id="start_tail", mirror=MIRROR, mode="tail")
-    wait_for_catch_up = WaitForCatchUpSensor(task_id="wait_for_catch_up", mirror=MIRROR)
+    wait_for_catch_up = WaitForCatchUpSensor(task_id="wait_for_catch_up", mirror=MIRROR, deferrable=True)
     lose_source = LoseSourceOperator(
         task_id="lose_source", mirror=MIRROR, seconds="{{ params.seconds }}", per_second="{{ params.per_second }}"
     )

@@ -101,7 +101,7 @@ with DAG(
         task_id="check", check_only=True, mirror=MIRROR, accept_groups=ACCEPTED, pre_execute=known_params_only
     )
     verify = VerifyMirrorOperator(
-        task_id="verify", level="{{ params.verify_level }}", spark_conn_id=SPARK, **REVERSE
+        task_id="verify", level="{{ params.verify_level }}", spark_conn_id=SPARK, deferrable=True, **REVERSE
     )  # fmt: skip
 
     @task.branch
@@ -131,7 +131,9 @@ with DAG(
     )
     # Does nothing unless the rollback was killed before it could lift the fence of the target. A teardown, also of a run
     # that somebody marks, and so it asks for nothing that a task before it may not have returned.
-    lift_fence = LiftFenceOperator(task_id="lift_fence", mirror=REVERSED, fence="{{ params.fence }}")
+    lift_fence = LiftFenceOperator(
+        task_id="lift_fence", mirror=REVERSED, fence="{{ params.fence }}", raised_by="rollback"
+    )  # fmt: skip
     lift_fence.as_teardown(on_failure_fail_dagrun=True)
     stop_tail = StopMirrorOperator(task_id="stop_tail", mirror=REVERSE["mirror"], spark_conn_id=SPARK)
     restore_configs = SyncTopicConfigsOperator(task_id="restore_configs", hold=False, **REVERSE)

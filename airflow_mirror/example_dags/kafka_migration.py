@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import DAG, Asset, AssetAlias, Param, TaskGroup, task
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_mirror.example_dags.ending import end_red_unless_done, states_of
+from airflow_mirror.example_dags.ending import end_red_unless_done
 from airflow_mirror.example_dags.forms import (
     SPARK_FIELD,
     answer,
@@ -27,6 +27,7 @@ from airflow_mirror.example_dags.forms import (
 from airflow_mirror.mirror import DEFAULT_EXCLUDED_GROUPS
 from airflow_mirror.operators.acls import SyncAclsOperator
 from airflow_mirror.operators.approval import ApproveCutoverOperator
+from airflow_mirror.operators.base import states_of
 from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator, PreviewCutoverOperator
 from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
 from airflow_mirror.operators.offsets import TranslateConsumerOffsetsOperator
@@ -359,7 +360,9 @@ with DAG(
         )
         # Does nothing unless the cutover was killed before it could lift its fence. A teardown, so that it runs also
         # where somebody marks the whole run; of no setup, because one that was killed would skip it.
-        lift_fence = LiftFenceOperator(task_id="lift_fence", mirror=MIRROR, fence="{{ params.fence }}")
+        lift_fence = LiftFenceOperator(
+            task_id="lift_fence", mirror=MIRROR, fence="{{ params.fence }}", raised_by="cutover"
+        )  # fmt: skip
         lift_fence.as_teardown(on_failure_fail_dagrun=True)
 
     with stage("afterwards", "Look after both sides, and end what is over"):

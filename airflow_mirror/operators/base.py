@@ -75,6 +75,11 @@ def pulled_from(task: BaseOperator, kind: str, context: Context) -> list[dict[st
     return [r for r in returned if isinstance(r, dict)]
 
 
+def states_of(ti: Any) -> dict[str, str]:
+    """Return how each task of a task's run has ended, or stands, by its id."""
+    return dict(ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {}))
+
+
 def load_plan(plan_hash: str, mirror: Mirror) -> Plan:
     """Return the plan that a task of ``mirror`` executes, whichever worker made it.
 

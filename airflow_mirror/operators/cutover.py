@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk.exceptions import AirflowException
+
 from airflow_mirror.common.signals import set_in_handler
 from airflow_mirror.errors import FencedOnce, TryAgain
 from airflow_mirror.hooks.assets import tell_events, tell_lineage
@@ -20,6 +22,7 @@ from airflow_mirror.operators.base import (
     names,
     number,
     pulled_from,
+    states_of,
     upstream_results,
 )
 from airflow_mirror.operators.links import ReportLink, show_links
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["CutoverOperator", "LiftFenceOperator", "PreviewCutoverOperator"]
 
 
+_NEVER_BEGUN = (None, "upstream_failed", "skipped", "removed")  # states of a task
 # Of airflow_mirror.cutover.request.Limits.
 _LIMITS = ("max_fence_s", "drain_timeout_s", "quiet_s", "transactions_timeout_s", "wait_groups_s", "group_quiet_s")
 
@@ -350,6 +354,8 @@ def _fenced_s(run_dir: Path, begun: float) -> float | None:
 class LiftFenceOperator(MirrorOperator):
     """Lifts a fence that a killed cutover of this DAG run left up. A finished cutover's fence stays. Use as a teardown.
 
+    :param raised_by: id of the task of this DAG that raises it. Where that one never began in this run, the clusters are
+        asked all the same; but if they can't be, it is said in the log alone: a wrong connection has failed its own task.
     :param any_run: that of whichever run of the mirror (templated).
     :param fence: the same value as for CutoverOperator.
     :param include_retained: also lift a fence that was kept on purpose: the source accepts writes again (templated). The
@@ -359,10 +365,24 @@ class LiftFenceOperator(MirrorOperator):
     template_fields: Sequence[str] = ("mirror", "fence", "include_retained", "any_run")
 
     def __init__(
-        self, *, fence: str = "acl", include_retained: bool | str = False, any_run: bool | str = False, **kwargs: Any
+        self, *, fence: str = "acl", include_retained: bool | str = False, any_run: bool | str = False,
+        raised_by: str = "", **kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__(**kwargs)
         self.fence, self.include_retained, self.any_run = fence, include_retained, any_run
+        self.raised_by, self._has_looked = raised_by, False
+
+    def execute(self, context: Context) -> Any:
+        """See :class:`.MirrorOperator`."""
+        try:
+            return super().execute(context)
+        except AirflowException as e:
+            # A task that was cleared has not begun either: once the ledger answers, whatever is wrong is told.
+            begun = not self.raised_by or states_of(context["ti"]).get(self.raised_by) not in _NEVER_BEGUN
+            if begun or self._has_looked:
+                raise
+            self.log.warning("%s has not begun in this run, and no cluster was asked for a fence: %s", self.raised_by, e)
+            return compact({"lifted": []})
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Lift the fence if it is up.
@@ -381,6 +401,8 @@ class LiftFenceOperator(MirrorOperator):
         with admins_of(mirror) as (source, target):
             fence = fence_of(self.fence, source)
             on, include_retained = Platform.of(source, target), flag("include_retained", self.include_retained)
+            on.target.ledger.peek()
+            self._has_looked = True
             run = "" if flag("any_run", self.any_run) else run_dir.name
             if not run and not run_dir.parent.is_dir() and not on.target.reports(mirror.name).read():
                 known = ", ".join(sorted(REPORT.under(on.target.state(REPORT.below()).read()))) or "none"

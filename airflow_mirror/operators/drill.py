@@ -33,7 +33,7 @@ from airflow_mirror.hooks.spark import runner_for
 from airflow_mirror.jobs.runner import process, state
 from airflow_mirror.jobs.runner.client import elsewhere, is_here
 from airflow_mirror.jobs.runner.local import TAIL
-from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, flag, number
+from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, flag, number, states_of
 from airflow_mirror.operators.drill_turn import begin, end, stand_back
 from airflow_mirror.operators.links import DrillLink, show_links
 
@@ -431,7 +431,7 @@ class CleanUpDrillOperator(_DrillOperator):
     """Deletes what the drill has created on both sides, and then judges the drill. Safe to repeat; meant as a teardown.
 
     A drill that missed its objectives fails here, when nothing of it is left, and not before; so does one that never
-    measured anything, and one of whose faults nobody noticed one.
+    measured anything, unless a task before it failed, which is red for both; and one of whose faults nobody noticed one.
     """
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
@@ -456,6 +456,8 @@ class CleanUpDrillOperator(_DrillOperator):
             raise left_behind(left)
         with MirrorKafkaHook(mirror.target, "target").admin() as target:
             end(self, context, target, mirror.name)
-        if drill.missed:
+        if not drill.figures and "failed" in states_of(context["ti"]).values():
+            self.log.warning("%s", DrillMissed(drill.missed, str(path)))
+        elif drill.missed:
             raise DrillMissed(drill.missed, str(path))
         return {"deleted": deleted(drill, topics)}

@@ -60,6 +60,11 @@ def holds_its_job(airflow: Any, run: Any, try_number: Any) -> Any:
     return re.search(r"job \S+/\d+, log |Reconnecting to existing job", log) is not None
 
 
+def red(airflow: Any, run: Any) -> list[str]:
+    """Return the tasks of a run that have failed."""
+    return [task for task, state in airflow.task_states(DAG, run).items() if state == "failed"]
+
+
 def explain(airflow: Any, run: Any, dag: Any = DAG) -> Any:
     """Return the logs of the tasks that failed: what a person would look at first."""
     failed = [t for t, state in airflow.task_states(dag, run).items() if state in ("failed", "up_for_retry")]
@@ -228,6 +233,18 @@ def test_unknown_topic_fails_the_plan_without_retry(airflow: AirflowStandalone, 
     assert airflow.wait(DAG, run, timeout_s=1200) == "failed"
     assert instance(airflow, run, "plan")["try_number"] == 1, "wrong input is not retried"
     assert "NothingMatches: topics=['no.such.topic']" in airflow.log(DAG, run, "plan")
+    assert red(airflow, run) == ["plan"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"source": "misspelt"}, {"target": "e2e_source"}, {"policy": "prefix", "source_alias": "dc1/"}]
+)
+def test_form_that_is_wrong_turns_its_own_task_red_and_no_other(
+    airflow: AirflowStandalone, wrong: dict[str, str]
+) -> None:
+    run = airflow.trigger(DAG, {**conf("wrong", ["shop\\..*"], ["none"]), **wrong})
+    assert airflow.wait(DAG, run, timeout_s=1200) == "failed"
+    assert red(airflow, run) == ["plan"]
 
 
 def test_run_that_is_to_plan_ends_green_behind_its_plan(

@@ -40,12 +40,16 @@ class FakeTI:
 
     def __init__(self) -> None:
         self.returned: dict[str, Any] = {}  # by the tasks before it
+        self.states: dict[str, str] = {}  # of other tasks of its run
 
     def xcom_push(self, key: Any, value: Any) -> None:
         pass
 
     def xcom_pull(self, task_ids: Any, key: str = "return_value") -> Any:
         return self.returned.get(task_ids)
+
+    def get_task_states(self, dag_id: str, run_ids: list[str]) -> dict[str, dict[str, str]]:
+        return {self.run_id: self.states}
 
 
 class FakeStore(dict[str, Any]):

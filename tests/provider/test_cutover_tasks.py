@@ -238,6 +238,13 @@ def test_settings_of_a_lost_source_are_those_seen_last(
     assert isinstance(source, ClusterAdmin) and source.role == "source"
 
 
+def raises(error: Exception) -> Any:
+    def raising(*_: Any, **__: Any) -> None:
+        raise error
+
+    return raising
+
+
 def no_fence(source: object) -> None:
     """Return nothing, as a function does that was meant to return a fence."""
 
@@ -287,3 +294,33 @@ def test_a_function_that_returns_no_fence_is_named(context: Any, mirror: dict[st
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(f"{__name__}.no_fence", lambda _: made)
         assert fence_of(f"{__name__}.no_fence", None) is made
+
+
+@pytest.mark.usefixtures("connections", "home")
+@pytest.mark.parametrize("state", ["upstream_failed", "skipped", None, "failed", "success", "running"])
+def test_what_failed_the_plan_fails_no_second_task(
+    context: dict[str, Any], mirror: dict[str, Any], ledger: MemoryLedger, state: str | None
+) -> None:
+    """A teardown runs behind whatever failed. Where a cutover may have raised a fence, it is told that nobody looked."""
+    context["ti"].states = {"cutover": state} if state else {}
+    never_begun = state in ("upstream_failed", "skipped", None)
+    ledger.peek = raises(TryAgain("the target does not answer"))  # type: ignore[method-assign]
+    for wrong in ({"source": "misspelt"}, {"target": mirror["source"]}, {"policy": "prefix", "source_alias": "dc1/"}, {}):
+        for raised_by in ("", "cutover"):
+            task = LiftFenceOperator(task_id="t", mirror={**mirror, **wrong}, raised_by=raised_by, fence="acl")
+            if raised_by and never_begun:
+                assert task.execute(context)["lifted"] == []
+            else:
+                with pytest.raises(AirflowException):
+                    task.execute(context)
+
+
+@pytest.mark.usefixtures("connections")
+def test_what_can_not_be_lifted_is_told_of_a_cutover_that_was_cleared(
+    context: dict[str, Any], mirror: dict[str, Any], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half_open = raises(InputError("The cutover died while it opened the target."))
+    monkeypatch.setattr("airflow_mirror.cutover.lifting.lift_leftover_fence", half_open)
+    (home / mirror["name"] / "runs").mkdir(parents=True)
+    with pytest.raises(AirflowFailException, match="died while it opened"):
+        LiftFenceOperator(task_id="t", mirror=mirror, raised_by="cutover").execute(context)

@@ -172,6 +172,21 @@ def test_a_drill_is_judged_after_its_clean_up(
     assert cleaned == ["drill-1"] and drill.topics == [] and drill.missed
 
 
+@pytest.mark.usefixtures("connections", "home")
+def test_a_drill_that_measured_nothing_is_red_where_it_failed(
+    context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, cleaned: list[str]
+) -> None:
+    """And nowhere else; one that was ended has no task that failed. What was measured is judged all the same."""
+    drills, context["ti"].states = {**mirror, "topics": ["drill-1"]}, {"plan": "failed", "clean_up": "running"}
+    note(state, Drill(run="manual__1", at_ms=7, topics=["drill-1"], wanted=WANTED))
+    assert CleanUpDrillOperator(task_id="t", mirror=drills).execute(context)["deleted"] == ["drill-1"]
+    (drill,) = Drills(state, "m").all()
+    assert cleaned == ["drill-1"] and drill.missed
+    note(state, Drill(run="manual__1", at_ms=7, figures={**GOOD, "rpo_s": 6.5}, wanted=WANTED, failback=BACK))
+    with pytest.raises(AirflowFailException, match="RPO"):
+        CleanUpDrillOperator(task_id="t", mirror=drills).execute(context)
+
+
 @pytest.mark.usefixtures("connections", "home", "cleaned")
 def test_cleared_run_is_not_judged_by_what_it_measured_before(
     context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, clusters: InMemory

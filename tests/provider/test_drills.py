@@ -104,8 +104,7 @@ def test_drill_stands_back_from_another_airflows_and_touches_nothing_of_it(
     ):
         drill.run("open", one, store=store)
     drill.run("stop", one)
-    with pytest.raises(AirflowFailException, match="nothing was measured"):
-        drill.run("clean", one)
+    drill.run("clean", one)  # its own task is red, and no other
     assert drill.cleaned == ["drill-1"] and "drilling/m" not in ledger.values()
     drill.there.clear()
     drill.run("open", other, run)
