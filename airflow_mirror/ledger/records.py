@@ -95,8 +95,8 @@ CUT = _spaced(
 )  # fmt: skip
 # A step that is not noted may have been done all the same, by one that died in between: each can be done again.
 DONE = _spaced(
-    "failover/{mirror}/{attempt}/done", "what a failover has done", "who completes the failover", STAYS, REMOVED,
-    needs=("steps",), dumps=partial(spaced, default=str),
+    "failover/{mirror}/{attempt}/done/{step}", "a step of a failover", "who completes the failover", STAYS, REMOVED,
+    needs=("found",), dumps=partial(spaced, default=str),
 )  # fmt: skip
 RETURNED = _spaced(
     "failover/{mirror}/{attempt}/returned", "a source that returned", "who fences it", STAYS, REMOVED, needs=("found",)

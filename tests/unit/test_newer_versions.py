@@ -157,7 +157,7 @@ READ: dict[str, Callable[[bytes], object]] = {
     "window": lambda value: WindowBook(kept_as(f"window/m/{SPAN.name}/0/1", value), "m").load(SPAN, IDS),
     "window before": lambda value: WindowBook(kept_as("window/m/0_0_0/0/1", value), "m").before(SPAN, IDS),
     "cut of a failover": lambda value: Record(kept_as("failover/m/1/cut/0/1", value), "m", "1").cut(),
-    "steps of a failover": lambda value: Record(kept_as("failover/m/1/done", value), "m", "1").done(),
+    "steps of a failover": lambda value: Record(kept_as("failover/m/1/done/groups", value), "m", "1").done(),
     "rules of writers": lambda value: seen_acls.last_seen("m", kept_as("acls/m/later/0/1", value)),
     "note of rules": lambda value: seen_acls.changed("m", {"acls/m/later/0/1": value}, ()),
     "settings": lambda value: seen_configs.LastSeen(PLAN, {"configs/m/orders": value}),

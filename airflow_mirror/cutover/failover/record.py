@@ -19,6 +19,11 @@ from airflow_mirror.ledger.state import State
 
 STEPS = ("writing", "groups", "settings", "grants")  # of each failover; one that has noted all of them is complete
 
+
+def _place(step: str) -> tuple[int, str]:
+    return (STEPS.index(step) if step in STEPS else len(STEPS)), step
+
+
 # By group, positions beyond the target's last stable offset, each with that offset.
 Beyond = Mapping[str, Mapping[TopicPartition, tuple[GroupPosition, int]]]
 
@@ -102,19 +107,20 @@ class Record:
     def done(self) -> dict[str, Any]:
         """Return what the steps that are done found, by their names, in their order."""
         # Not there: nothing was noted, which is not the same as nothing was done. Each step can be done again.
-        found = DONE.get(self._state.read(), *self._mine)
-        return {} if found is None else found["steps"]
+        values = self._state.read()
+        found = {step: DONE.get(values, *self._mine, step) for step in DONE.under(values, *self._mine)}
+        return {step: found[step]["found"] for step in sorted(found, key=_place) if found[step] is not None}
 
     def lacks(self) -> list[str]:
         """Return the steps that are not noted to be done."""
         done = self.done()
         return [name for name in STEPS if name not in done]
 
-    def write_done(self, done: Mapping[str, Any]) -> None:
-        """Write which steps are done."""
-        # One key that is replaced: two calls that complete at once may each miss a step of the other, which is then
-        # done twice.
-        self._state.write(DONE.put({"steps": done}, *self._mine))
+    def write_done(self, step: str, found: Mapping[str, Any]) -> None:
+        """Write that a step is done, and what it found."""
+        # A key for each step: of two calls that complete at once the slower one must not forget for the other what that
+        # has done, or it would do it again, when groups and settings are their owners'.
+        self._state.write(DONE.put({"found": found}, *self._mine, step))
 
     def returned(self) -> dict[str, Any] | None:
         """Return what was found when the source had returned, and was fenced; None: that was not done."""

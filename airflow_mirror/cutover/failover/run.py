@@ -155,7 +155,7 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
     # In this order: nobody writes beside applications; then groups, which they start from; settings and rights after
     # that.
     steps: dict[str, Callable[[Side, Plan], list[str]]] = {
-        "writing": partial(_end_writing, held=held),
+        "writing": partial(_end_writing, held=held, permit=partial(undone, "writing")),
         "groups": partial(_groups, beyond=cut.beyond, permit=partial(undone, "groups")),
         "settings": partial(_settings, permit=permit("settings")),
         "grants": partial(_grants, permit=permit("grants")),
@@ -169,7 +169,7 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
             lines = step(on, plan)
             report.steps[name] = {"count": len(lines), "lines": lines[:_LISTED]}
             # Behind the step: the other way round a death in between would leave it undone for ever.
-            record.write_done(report.steps)
+            record.write_done(name, report.steps[name])
             for line in lines:
                 log.info("%s: %s", name, line)
     report.took_s = on.clock.monotonic() - begun
@@ -240,7 +240,7 @@ def _decide(
     return plan, promote(on.ledger, plan, target_ids(plan, on.admin), wanted, before, looked_at, force=force), held
 
 
-def _end_writing(on: Side, plan: Plan, *, held: LeaseToken | None) -> list[str]:
+def _end_writing(on: Side, plan: Plan, *, held: LeaseToken | None, permit: Permit) -> list[str]:
     """Take the lease once more if somebody holds it: a job that was not told of the decision in time.
 
     :param held: the lease that this call has taken, and waited for, before the decision; None: it was decided before.
@@ -254,6 +254,8 @@ def _end_writing(on: Side, plan: Plan, *, held: LeaseToken | None) -> list[str]:
         # wait, and a task that nobody can hear writes for so long.
         on.clock.sleep(HANDOVER_S)
         return []
+    # Asked anew: this call may have slept since, and who has it now is the tail that copies back.
+    permit()
     # A bulk copy that looked before the decision, and took the lease behind it. Dies in the wait: see above.
     on.end_writing(plan.mirror.name)
     return ["a job had taken the writer lease; it was taken from it"]

@@ -249,7 +249,8 @@ def test_failover_that_is_not_complete_keeps_the_mirror(
     own(target, "m", "t", opened="failover x")
     one = Direction(generation=1, primary="B", by=FAILOVER, attempt="x", plan="h", at="noon")
     target.ledger.decide(lambda _: turn("m", one))
-    Record(target.state, "m", "x").write_done({name: {"count": 0, "lines": []} for name in done})
+    for name in done:
+        Record(target.state, "m", "x").write_done(name, {"count": 0, "lines": []})
     found = target.said
     assert run(target, tmp_path, "--yes") == status
     said = capsys.readouterr().err

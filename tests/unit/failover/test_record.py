@@ -32,8 +32,10 @@ def test_a_cut_of_any_size_reads_back_the_same(small_records: Callable[[int], No
         record = Record(state, "m", "x")
         assert record.done() == {}
         record.write_cut(cut)
-        record.write_done({"groups": {"count": 0, "lines": []}})
-        assert (record.cut(), list(record.done())) == (cut, ["groups"])
+        for step in ("groups", "checkpoints", "writing"):
+            record.write_done(step, {"count": 0, "lines": []})
+        assert (record.cut(), list(record.done())) == (cut, ["writing", "groups", "checkpoints"])
+        assert record.lacks() == ["settings", "grants"]
 
 
 def test_a_cut_that_was_deleted_is_not_taken_for_none() -> None:
@@ -44,7 +46,7 @@ def test_a_cut_that_was_deleted_is_not_taken_for_none() -> None:
 @pytest.mark.parametrize("value", [b"", b"{", b"[]", b"7", b"{}", json.dumps({"v": 99}).encode()], ids=repr)
 def test_what_can_not_be_read_is_named(value: bytes) -> None:
     state = MemoryState()
-    state.write({"failover/m/x/cut/0/1": value, "failover/m/x/done": value})
+    state.write({"failover/m/x/cut/0/1": value, "failover/m/x/done/groups": value})
     record = Record(state, "m", "x")
     for read in (record.cut, record.done):
         with pytest.raises(LedgerNewer):

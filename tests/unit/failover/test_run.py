@@ -57,8 +57,8 @@ def test_applications_may_write_only_when_nobody_else_does(world: World) -> None
     report = world.fail_over()
     assert [line.replace(report.direction.attempt, "X") for line in world.effects.log] == [
         f"write job/m/{world.tail.job}/stop", "take the lease", "write failover/m/X/cut/0", "decide",
-        "write failover/m/X/done", "commit g", "write failover/m/X/done", "alter a", "alter b",
-        "write failover/m/X/done", "grant", "grant", "write failover/m/X/done",
+        "write failover/m/X/done/writing", "commit g", "write failover/m/X/done/groups", "alter a", "alter b",
+        "write failover/m/X/done/settings", "grant", "grant", "write failover/m/X/done/grants",
     ]  # fmt: skip
     at = {"g": {A0: GroupPosition(50, "note"), B0: GroupPosition(30)}, "h": {A1: GroupPosition(3)}}
     assert world.outcome() == DONE | {"at": at}
@@ -104,6 +104,40 @@ def test_a_finished_failover_changes_nothing_any_more(world: World) -> None:
     again = world.fail_over()
     assert world.effects.log == [] and again.steps == first.steps and again.lost == first.lost
     assert again.lines() == first.lines()
+
+
+def test_slower_call_forgets_no_step_that_the_faster_one_has_done(world: World) -> None:
+    """Or a call of next week would do it again: settings and groups of production."""
+    assert world.dies(3, after=True)  # decided, and no step noted
+
+    def meanwhile(seconds: float) -> None:
+        """Another call completes the failover while this one waits for a task that nobody can hear."""
+        world.wait = lambda _: None  # type: ignore[method-assign]
+        world.fail_over()
+        world.target.configs["a"] = {"retention.ms": "1"}  # its owner's, by now
+
+    world.wait = meanwhile  # type: ignore[method-assign]
+    with pytest.raises(TryAgain, match="another call has done the step"):
+        world.fail_over()
+    assert tuple(world.fail_over().steps) == STEPS
+    assert world.target.configs["a"] == {"retention.ms": "1"}
+
+
+def test_call_that_slept_takes_no_lease_from_the_tail_that_copies_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert world.dies(3, after=True)
+    back = Direction(generation=9, primary="old", by="rollback", attempt="r", plan="p", at="noon")
+
+    def ended(*_: Any) -> bool:
+        world.ledger().decide(lambda _: turn("m", back))
+        world.lease.holder = "the tail that copies back"
+        return False
+
+    monkeypatch.setattr(world.lease, "is_writing_ended", ended)
+    with pytest.raises(TryAgain, match="another direction"):
+        world.fail_over()
+    assert world.lease.holder == "the tail that copies back"
 
 
 def test_call_that_slept_leaves_a_later_failovers_cut(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

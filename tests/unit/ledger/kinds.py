@@ -178,7 +178,7 @@ KINDS = [
          lambda v: Record(state_with(v), "m", "1").exported()),
     Kind(written_by(lambda one: Record(one, "m", "1").write_cut(Cut(at_ms=1, offsets={ORDERS: 5}, lost={}))),
          lambda v: Record(state_with(v), "m", "1").cut()),
-    Kind(written_by(lambda one: Record(one, "m", "1").write_done({"groups": 1})),
+    Kind(written_by(lambda one: Record(one, "m", "1").write_done("groups", {"count": 1})),
          lambda v: Record(state_with(v), "m", "1").done()),
     Kind(dict(seen_acls.changed("m", {}, [rule("orders", "WRITE", "ALLOW", "User:app")])),
          lambda v: seen_acls.last_seen("m", state_with(v))),

@@ -168,7 +168,7 @@ def _shares(_: MemoryLedger, state: MemoryState) -> None:
 def _failover(_: MemoryLedger, state: MemoryState) -> None:
     record = Record(state, "m", "a")
     record.write_cut(Cut(at_ms=1, offsets={ORDERS: 5}, lost={"at_least": 1}))
-    record.write_done({"groups": {"path": Path("/p")}})
+    record.write_done("groups", {"path": Path("/p")})
     record.write_returned({"fence": ["größe"]})
     record.write_exported("orders", {"file": "f"})
 
