@@ -81,6 +81,11 @@ class VerifyMirrorOperator(SparkJobOperator):
 
         assert self._mirror is not None
         summary = self.runner.summary(external_id)
+        if unseen := summary.get("unseen"):
+            self.log.warning(
+                "%d offsets that the source has were not compared: the target's retention is on, and took them. They are "
+                "not proven, and a cutover refuses that. sync_configs with hold=True keeps what is copied", unseen,
+            )  # fmt: skip
         proven = {TopicPartition(topic, int(p)): (int(a), int(b)) for topic, p, a, b in summary.get("proven") or []}
         plan, target_ids = self.stored_plan(self._mirror), summary.get("target_topic_ids") or {}
         with MirrorKafkaHook(self._mirror.target, "target").admin() as target:

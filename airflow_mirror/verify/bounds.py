@@ -15,6 +15,14 @@ def window(pair: PartitionPair, source_log: LogBounds, target_log: LogBounds) ->
     return start, max(start, end)
 
 
+def unseen(pair: PartitionPair, source_log: LogBounds, target_log: LogBounds) -> int:
+    """Return how many of the requested offsets that the source has lie before the target's log start."""
+    first, end = max(source_log.start, pair.start_offset or 0), source_log.stable
+    if pair.end_offset is not None:
+        end = min(end, pair.end_offset)
+    return max(0, min(target_log.start, end) - first)
+
+
 def bounds_difference(pair: PartitionPair, source_log: LogBounds, target_log: LogBounds) -> Difference | None:
     """Judge the bounds alone, because a comparison of the common range can't see these differences.
 

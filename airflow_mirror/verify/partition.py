@@ -20,7 +20,7 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import priming
 from airflow_mirror.errors import BrokerError, ForeignData, InvalidField, NoOffsetMap
 from airflow_mirror.sync.maps import Maps, MapSource, mapped_range
-from airflow_mirror.verify.bounds import bounds_difference, through_map, window
+from airflow_mirror.verify.bounds import bounds_difference, through_map, unseen, window
 from airflow_mirror.verify.compaction import Gaps
 from airflow_mirror.verify.compare import Floor, Tally, compare, translated
 from airflow_mirror.verify.result import (
@@ -216,6 +216,7 @@ def compare_partition(
         fillers=tally.fillers,
         expired=tally.expired,
         cleaned=tally.gaps.count if tally.gaps is not None else 0,
+        unseen=unseen(pair, source_log, held),
     )
 
 

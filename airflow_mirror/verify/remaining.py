@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
+from airflow_mirror.errors import LedgerMissing
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.configs import cleaned_sides, held_topics
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.owned import active_topics
 from airflow_mirror.sync.maps import map_source
 from airflow_mirror.verify.pairs import paired
 from airflow_mirror.verify.partition import compare_partitions
@@ -34,7 +38,12 @@ def verify_rest(
     def verify(ends: Mapping[TopicPartition, int]) -> list[PartitionComparison]:
         with ClusterAdmin(target) as admin:
             configs = admin.topic_configs(names)
-        pair = paired(plan, held_topics(plan, configs), cleaned_sides(plan, configs))
+            held = held_topics(plan, configs)
+            # Whatever its settings say at this moment: who has set retention on a target before applications write
+            # there has had records of the copy deleted.
+            with suppress(LedgerMissing):
+                held |= active_topics(Ledger(admin), plan, admin)
+        pair = paired(plan, held, cleaned_sides(plan, configs))
         pairs = [
             pair(tp, max(t.starts.get(p, 0), done.get(tp, 0)), ends[tp])
             for t in plan.topics

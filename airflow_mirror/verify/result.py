@@ -119,6 +119,8 @@ class PartitionComparison(BothSides):
     :param fillers: records of the target that fill holes (tombstones of the reserved key); not differences.
     :param expired: records of one side that the other side's retention deleted during the comparison; not differences.
     :param cleaned: records that only one side of a compacted topic has; not differences if it is equal.
+    :param unseen: offsets in front that were asked for and that the target has no more, because its retention is on: not
+        compared, and so not proven either.
     """
 
     start_offset: int
@@ -133,6 +135,7 @@ class PartitionComparison(BothSides):
     fillers: int = 0
     expired: int = 0
     cleaned: int = 0
+    unseen: int = 0
 
     def __str__(self) -> str:
         name = str(self.source)
@@ -145,6 +148,10 @@ class PartitionComparison(BothSides):
             verdict += f"; {self.expired} records taken by retention meanwhile"
         if self.cleaned:
             verdict += f"; {self.cleaned} records taken by one side's log cleaner"
+        if self.unseen:
+            verdict += (
+                f"; {self.unseen} offsets before that are not compared: the target's retention is on, and took them"
+            )
         return f"{name} [{self.start_offset}, {self.end_offset}): {verdict}"
 
     def to_dict(self) -> dict[str, Any]:

@@ -299,6 +299,7 @@ def _summary(verdicts: Sequence[PartitionComparison], level: str, seconds: float
         "empty_partitions": sum(v.records == 0 for v in verdicts) if level != "offsets" else None,
         "records": sum(v.records for v in verdicts),
         "expired": sum(v.expired for v in verdicts),
+        "unseen": sum(v.unseen for v in verdicts),
         "bytes": sum(v.bytes for v in verdicts),
         "seconds": round(seconds, 3),
         # Named by the source topic: the cutover reads this, and counts in source offsets.
@@ -311,4 +312,10 @@ def _proven(
     verdicts: Sequence[PartitionComparison], starts: Mapping[TopicPartition, int]
 ) -> list[tuple[str, int, int, int]]:
     """Return (source topic, partition, start, end) of verified ranges; without compared records nothing is proven."""
-    return [(v.source_topic, v.partition, starts[v.source], v.end_offset) for v in verdicts if v.equal and v.records]
+    # From what was asked for: what the source's retention took nobody can compare. What only the target lacks is a gap,
+    # behind which a cutover begins anew.
+    return [
+        (v.source_topic, v.partition, v.start_offset if v.unseen else starts[v.source], v.end_offset)
+        for v in verdicts
+        if v.equal and v.records
+    ]

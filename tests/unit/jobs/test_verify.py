@@ -10,7 +10,7 @@ import pytest
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.jobs.driver.prepare import CopyJob
-from airflow_mirror.jobs.driver.verify import _nothing_compared, only_new
+from airflow_mirror.jobs.driver.verify import _nothing_compared, _proven, only_new
 from airflow_mirror.jobs.request import VerifyRequest
 from airflow_mirror.verify.result import LogBounds, PartitionComparison
 from tests.builders import request
@@ -45,3 +45,16 @@ def test_nothing_passes_of_which_a_transaction_hides_everything(options: dict[st
     behind, ends = {ZERO: "orders-0: hidden", ONE: "orders-1: hidden"}, {ZERO: 0, ONE: 5}
     assert _nothing_compared([nothing, some], arguments, ends, job, behind) == ["orders-0: hidden"]
     assert _nothing_compared([nothing], arguments, ends, job, {}) == []
+
+
+def test_what_the_targets_retention_took_is_not_proven() -> None:
+    """A cutover would begin behind it, and never look again."""
+    compared = PartitionComparison(
+        source_topic="orders", target_topic="orders", partition=0, start_offset=60, end_offset=100, records=40, bytes=1,
+        equal=True, first_difference=None, offsets_equal=False, source_log=LogBounds(0, 100, 100),
+        target_log=LogBounds(60, 100, 100), unseen=60,
+    )  # fmt: skip
+    assert _proven([compared], {ZERO: 0}) == [("orders", 0, 60, 100)]
+    by_the_source = replace(compared, unseen=0, source_log=LogBounds(60, 100, 100))
+    assert _proven([by_the_source], {ZERO: 0}) == [("orders", 0, 0, 100)]
+    assert "60 offsets before that are not compared" in str(compared)

@@ -11,6 +11,7 @@ from airflow_mirror.common.partition import TopicPartition as TP
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify import remaining
 from tests.unit.cutover.builders import a_plan
 
@@ -42,7 +43,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         remaining, "compare_partitions", lambda pairs, *_, **options: calls.append((pairs, options)) or []
     )
     monkeypatch.setattr(remaining, "ClusterAdmin", FakeTarget)
+    monkeypatch.setattr(remaining, "active_topics", lambda _ledger, plan, _target: {"copied"} & topics_of(plan))
     return calls
+
+
+def topics_of(plan: Plan) -> set[str]:
+    return {t.target_topic for t in plan.topics}
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
@@ -60,3 +66,10 @@ def test_without_a_proof_all_is_compared_from_the_plans_start(asked: list[Any]) 
     remaining.verify_rest(plan, NOBODY, NOBODY)({TP("orders", 0): 9, TP("users", 0): 4})
     [(pairs, _)] = asked
     assert [(p.start_offset, p.end_offset, p.held) for p in pairs] == [(3, 9, True), (3, 4, False)]
+
+
+def test_what_is_the_mirrors_has_to_be_whole_whatever_its_settings_are(asked: list[Any]) -> None:
+    """Somebody has set a retention on the target that is not in production yet: what that took is missing."""
+    remaining.verify_rest(a_plan("copied"), NOBODY, NOBODY)({TP("copied", 0): 9})
+    [([pair], _)] = asked
+    assert pair.held

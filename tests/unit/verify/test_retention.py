@@ -11,7 +11,7 @@ import pytest
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import BrokerError
 from airflow_mirror.verify import partition
-from airflow_mirror.verify.bounds import bounds_difference
+from airflow_mirror.verify.bounds import bounds_difference, unseen
 from airflow_mirror.verify.compare import Floor, Tally, compare
 from airflow_mirror.verify.result import LogBounds, PartitionPair
 from airflow_mirror.wire.batch import RawBatch
@@ -125,6 +125,19 @@ def test_a_risen_start_of_a_held_target_is_a_difference(
     found = bounds_difference(pair, LogBounds(source_start, 9, 9), LogBounds(target_start, 9, 9))
     assert (found.offset if found else None) == offset
     assert found is None or found.kind == "missing"
+
+
+@pytest.mark.parametrize(
+    ("asked", "source_start", "target_start", "offsets"),
+    [((0, 9), 0, 5, 5), ((3, 9), 0, 5, 2), ((0, 9), 4, 5, 1), ((0, 9), 6, 5, 0), ((0, 3), 0, 5, 3), ((5, 9), 0, 5, 0)],
+)
+def test_what_the_targets_retention_took_is_told(
+    asked: tuple[int, int], source_start: int, target_start: int, offsets: int
+) -> None:
+    """And is not proven: it was neither compared, nor taken from both sides."""
+    start, end = asked
+    pair = PartitionPair(source_topic="t", target_topic="t", partition=0, start_offset=start, end_offset=end)
+    assert unseen(pair, LogBounds(source_start, 9, 9), LogBounds(target_start, 9, 9)) == offsets
 
 
 class FakeLog:
