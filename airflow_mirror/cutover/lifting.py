@@ -15,10 +15,11 @@ other one of the mirror. The decision comes later, by whoever can make it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from airflow_mirror.common.files import lock
@@ -32,6 +33,7 @@ from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.raised import Raised, alone, fence_for, intent_of
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
+from airflow_mirror.cutover.rollback.reverse import fenced_by
 from airflow_mirror.errors import (
     CutoverRunning,
     FenceNotLifted,
@@ -47,6 +49,7 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.plan import ownership
 from airflow_mirror.plan.ledger_store import last_hash
+from airflow_mirror.plan.model import Plan
 
 _LOG = logging.getLogger("airflow_mirror.cutover")
 _LOCK_PATIENCE_S = 5.0  # an attempt that was just asked to stop needs a moment to back out
@@ -201,22 +204,34 @@ def _end_copying_back(raised: Raised) -> None:
     """
     if not (back := raised.intent.copied_by):
         return
-    source, at, by = raised.on.source, datetime.now(UTC).isoformat(timespec="seconds"), handed_over_by(raised.state.run)
     try:
         # The decision before the lease: a job of that mirror that starts in between takes the lease, looks at what is
         # decided, and ends. The other way round it could have looked before the decision, and begin to write behind our
         # wait.
-        ownership.hand_over(source.ledger, back, by, at)
-        # Who armed the way back may have died before the topics became that mirror's: nothing is handed over then, and
-        # whoever starts its tail claims them.
-        if (last := last_hash(source.ledger.values(), back)) is not None:
-            ownership.hand_over_planned(source.ledger, source.plan(back, last), source.admin, by, at)
+        state = raised.state
+        plan = partial(raised.on.target.plan, raised.mirror, state.plan, state.revision)
+        hand_over_copied_back(raised.on.source, back, state.run, plan)
     except PlanNotKept as e:
         _LOG.warning("which topics %r was to have can't be told; without that plan no job of it begins: %s", back, e)
     except (LedgerMissing, LedgerLost) as e:
         _LOG.warning("the source's ledger can't be told that its topics are in production: %s", e)
     # Dies before it: handed over, a running job still writes, and the rules stand: who lifts next comes here again.
-    source.end_writing(back)
+    raised.on.source.end_writing(back)
+
+
+def hand_over_copied_back(source: Side, back: str, run: str, cut_over: Callable[[], Plan]) -> None:
+    """Decide on the source that its fenced topics are in production: no job of the mirror that copies back begins.
+
+    :param back: that mirror's name. :param run: whose fence is lifted. :param cut_over: reads that cutover's plan.
+    :raises PlanNotKept: which topics these are can't be told. :raises LedgerMissing: :raises LedgerLost: as the source's.
+    """
+    at, by = datetime.now(UTC).isoformat(timespec="seconds"), handed_over_by(run)
+    ownership.hand_over(source.ledger, back, by, at)
+    # Who arms the way back may have died, or may stand still, before the topics became that mirror's, or before its plan
+    # was kept: nothing is handed over then, and whoever starts its tail later would claim them.
+    last = last_hash(source.ledger.values(), back)
+    planned = fenced_by(cut_over()) if last is None else source.plan(back, last)
+    ownership.hand_over_planned(source.ledger, planned, source.admin, by, at)
 
 
 def handed_over_by(run: str) -> str:

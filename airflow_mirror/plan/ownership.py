@@ -93,18 +93,25 @@ def claim(
     _decide_all(ledger, change)
 
 
-def adopt(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:
+def adopt(
+    ledger: Decisions, plan: Plan, target: ClusterAdmin, *, require: Callable[[Values], object], unless: str
+) -> None:  # fmt: skip
     """Make a plan's target topics this mirror's, also those in production. Safe to repeat.
 
     For the old source of a cutover alone: applications write to the other cluster, as was decided there.
 
-    :raises TopicsOwned: a mirror that has not handed them over has some. Nothing was decided.
+    :param require: raises if what is decided here does not permit it. :param unless: by whom they must not be opened.
+    :raises MirrorCutOver: they are. :raises TopicsOwned: a mirror that has not handed them over has some. Nothing was
+        decided.
     """
     name, source = plan.mirror.name, plan.source_cluster_id
     topic_ids = target_ids(plan, target)
 
     def change(values: Values) -> Values | None:
+        require(values)
         owned = decided(values, topic_ids)
+        if opened := {t: one for t, one in owned.items() if one.opened_by == unless}:
+            raise MirrorCutOver(name, list(opened), next(iter(opened.values())).opened_at or "")
         _require_mine({t: one for t, one in owned.items() if one.opened_by is None}, plan)
         mine = {t: Owned(topic_id=i, mirror=name, source_id=source, upstream=(source,)) for t, i in topic_ids.items()}
         done = {t for t, one in owned.items() if one.opened_by is None}

@@ -21,6 +21,7 @@ from airflow_mirror.cutover.other_fences import let_in, lift_unexplained, unexpl
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import Clusters, CutoverRequest, Limits
+from airflow_mirror.cutover.rollback import arm as arming
 from airflow_mirror.cutover.rollback.run import way_back
 from airflow_mirror.cutover.steps import STEPS, walk
 from airflow_mirror.cutover.swap import of_fence, swap_fence
@@ -203,6 +204,27 @@ def rollback(w: World, name: str, run: str, **when: Any) -> Actor:
 
     actor = Actor(name, body, stop=w.s.event(), **when)
     return w.s.add(actor)
+
+
+def arm(w: World, name: str, *, follows: bool = True, **when: Any) -> Actor:
+    """The way back of the cutover that has opened the target is armed, and then its tail begins. Tried again once."""
+
+    def body() -> str:
+        for left in (1, 0):
+            on = w.platform()
+            try:
+                report_of, plan = arming.cutover_of(MIRROR.name, on.target)
+                # What a plan of the reverse mirror finds is another matter; it blocks nothing here.
+                arming.arm(on, report_of, plan, planner=lambda *_, **__: REVERSE)
+                break
+            except TryAgain:
+                if not left:
+                    raise
+        if follows:
+            tail(w, f"{name}tail", REVERSE)
+        return "armed"
+
+    return w.s.add(Actor(name, body, **when))
 
 
 def failover(w: World, name: str, *, force: bool = False, **when: Any) -> Actor:

@@ -44,6 +44,7 @@ FAILS_OVER, RETIRES, PLANS = (f"target: decide {what}" for what in (
     "active/flow ended, direction/flow", "plan/flow ended", "plan/flow"
 ))  # fmt: skip
 SETS, READS, COPIES = "target: set readers at ", "target: m reads ", "target: the mirror copies "
+DECIDES_BACK, NOTES_BACK = "target: decide direction/flow", "source: decide direction/flow-reverse"
 COPIES_BACK, TAKES_BACK = "source: the mirror copies ", "source: take over "
 LETS_READ, ALTERS = "target: create ALLOW READ ", "target: alter configs of "
 CLAIMS, WRITES = "target: decide topic/orders, topic/payments", "source: User:app writes "
@@ -140,6 +141,16 @@ def swap(w: World) -> None:
     actors.lift(w, "K", run="r1", include_retained=True, last=True)
 
 
+def arming(w: World) -> None:
+    """A way back is armed, by two at once perhaps, and its tail begins; a person lets writers into the old source."""
+    w.cut_over()
+    actors.arm(w, "M")
+    actors.producer(w, "P", "target", starts=1.0, times=12, every_s=4.0)
+    actors.producer(w, "Q", "source", starts=2.0, times=12, every_s=4.0)
+    actors.arm(w, "M2", starts=5.0)
+    actors.lift(w, "K", include_retained=True, starts=20.0)
+
+
 def rollback(w: World) -> None:
     """An armed way back is gone, and tried again; somebody lifts the old source's fence, or swaps it again."""
     w.armed()
@@ -147,6 +158,15 @@ def rollback(w: World) -> None:
     actors.rollback(w, "RB2", "back", last=True)
     actors.swap(w, "S", last=True)
     actors.lift(w, "K", include_retained=True, last=True)
+
+
+def armed_again(w: World) -> None:
+    """An armed way back is gone, while somebody arms it once more, and starts its tail."""
+    w.armed()
+    actors.arm(w, "M")
+    actors.rollback(w, "RB", "back")
+    actors.rollback(w, "RB2", "back", last=True)
+    actors.arm(w, "M2", last=True)
 
 
 def way_back(w: World) -> None:
@@ -388,6 +408,10 @@ SCENARIOS = (
     _scenario(called_unkept, dict.fromkeys("AB", ENDS), gated=gate.NAME, reopens=True),
     _scenario(called_asking, _BOTH, gated=gate.ASKING),
     _scenario(swap, {"S": SPARES, "K": ENDS}, reopens=True),
+    _scenario(
+        arming, {"M": DECIDES_BACK, "Mtailtask": COPIES_BACK, "K": ENDS}, reopens=True, changing=("log", "state:plan"),
+    ),
+    _scenario(armed_again, {"M": NOTES_BACK, "RB": ENDS, "RB2": ENDS}, reopens=True, changing=("log", "state:plan")),
     _scenario(rollback, {"RB": ENDS, "RB2": ENDS, "S": SPARES}, reopens=True, with_groups=True),
     _scenario(
         way_back, {"Ttask": COPIES_BACK, "K": ENDS, "T2": TAKES_BACK}, reopens=True, changing=("log",)

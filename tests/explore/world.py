@@ -131,6 +131,7 @@ class World:
         self.stood: dict[str, float] = {}
         self._up: dict[str, float] = {}
         self._is_shut, self._fenced = False, set[str]()
+        self._back: dict[str, str] = {}
         self._names: Counter[str] = Counter()
         for cluster in (self.source, self.target):
             rules = [rule(t, "WRITE", "ALLOW", APP) for t in TOPICS]
@@ -161,6 +162,12 @@ class World:
     def opened_by(self) -> dict[str, str]:
         """By whom topics of the target are in production; without those that are the mirror's."""
         found = ((t, self.target.decided.get(f"topic/{t}") or {}) for t in TOPICS)
+        return {t: one["opened_by"] for t, one in found if one.get("opened_by")}
+
+    @property
+    def opened_back_by(self) -> dict[str, str]:
+        """By whom topics of the old source are in production again."""
+        found = ((t, self.source.decided.get(f"topic/{t}") or {}) for t in TOPICS)
         return {t: one["opened_by"] for t, one in found if one.get("opened_by")}
 
     @property
@@ -284,7 +291,7 @@ class World:
         self.keep(REVERSE, self.source)
         self.keep(PLAN, self.source, as_last=False)
         there = MemoryLedger(self.source)
-        ownership.adopt(there, REVERSE, MemoryAdmin(self.source))  # type: ignore[arg-type]
+        ownership.adopt(there, REVERSE, MemoryAdmin(self.source), require=lambda _: None, unless="")  # type: ignore[arg-type]
         lease.take(MemoryAdmin(self.source).wire, REVERSE.mirror.name)  # type: ignore[arg-type]
         self._forget()
 
@@ -329,6 +336,7 @@ class World:
         for topic, one in opened.items():
             if by.get(topic) != one:
                 self.unopened.append(f"{actor}: {topic} was opened by {one[:12]}, is {by.get(topic, 'not')[:12]}")
+        self._look_back(actor)
         if by and not opened and not any(one.startswith(FAILOVER) for one in by.values()):
             self._look_behind()
             self.is_cut_over = True
@@ -352,6 +360,13 @@ class World:
             if guarded and (now.phase == UP or self.denied):
                 self.stood[now.id] = self.s.now - self._up[now.id]
         self._was = now, by, there
+
+    def _look_back(self, actor: str) -> None:
+        back = self.opened_back_by if self.is_rolled_back else {}
+        for topic in self._back:
+            if topic not in back:
+                self.unopened.append(f"{actor}: {topic} of the old source was in production, and is not")
+        self._back = back
 
     def _look_behind(self) -> None:
         for topic in sorted(self._fenced & self.source.topics.keys()):

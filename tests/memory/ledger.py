@@ -64,6 +64,9 @@ class MemoryLedger:
 
     peek = values
 
+    def begin(self) -> None:
+        """See :class:`.Decisions`. It is there."""
+
     def decide(self, change: Change, until_ms: int | None = None) -> Values | None:
         """See :class:`.Decisions`."""
         return deciding.decide(self, self._fold, change, self._again(), until_ms)

@@ -121,7 +121,9 @@ DECISIONS: dict[str, tuple[str, Callable[[MemoryLedger], object]]] = {
     "direction": ("direction/m", lambda ledger: direction(ledger.values(), "m")),
     "failover": ("direction/m", lambda ledger: promote(ledger, PLAN, IDS, TURNED, None)),
     "way back": ("direction/m", lambda ledger: armed("m", ledger.values())),
-    "topics for a way back": ("topic/orders", lambda ledger: ownership.adopt(ledger, PLAN, cast("Any", Topics()))),
+    "topics for a way back": ("topic/orders", lambda ledger: ownership.adopt(
+        ledger, PLAN, cast("Any", Topics()), require=lambda _: None, unless=""
+    )),
     "owner of a topic": ("topic/orders", lambda ledger: owned.decided(ledger.values(), IDS)),
     "hand-over of a topic": ("topic/orders", lambda ledger: ownership.mark_cut_over(ledger, PLAN, IDS, "noon")),
     "opening of a topic": ("topic/orders", lambda ledger: ownership.require_opened(ledger, PLAN)),

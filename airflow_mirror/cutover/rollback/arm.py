@@ -23,7 +23,7 @@ write to; the next call goes on.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -32,7 +32,7 @@ from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, per
 from airflow_mirror.cutover.failover.after import require_source
 from airflow_mirror.cutover.failover.returned import RUN
 from airflow_mirror.cutover.fence import AclFence
-from airflow_mirror.cutover.lifting import handed_over_by
+from airflow_mirror.cutover.lifting import hand_over_copied_back, handed_over_by
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.raised import Raised
 from airflow_mirror.cutover.report import DONE, CutoverReport
@@ -47,12 +47,13 @@ from airflow_mirror.errors import (
     FenceNotSwapped,
     InputError,
     InvalidField,
+    MirrorCutOver,
     NothingMatches,
     NoWayBack,
 )
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.principal import own_principal
-from airflow_mirror.ledger.decisions import Decisions, Ledger, Values
+from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.plan import build, ledger_store, ownership
 from airflow_mirror.plan.direction import ARMED, FAILOVER, Direction, direction, turn
@@ -109,7 +110,7 @@ class Armed:
 
 def arm(
     on: Platform, report_of: ReportStore, plan: Plan, *, exclude_topics: Collection[str] = (), check_only: bool = False,
-    connections: tuple[str, str] | None = None, dag: str | None = None,
+    connections: tuple[str, str] | None = None, dag: str | None = None, planner: Callable[..., Plan] = build,
 ) -> Armed:  # fmt: skip
     """Arm the way back of a finished cutover; see the module. May be repeated: what is armed stays as it is.
 
@@ -122,6 +123,7 @@ def arm(
     :param connections: ids of the source's and the target's connections, where they are others than in the mirror: an
         Airflow that has never seen it may have its own. None: the mirror's.
     :param dag: id of the DAG whose readers may see the reverse mirror; None: that of the mirror.
+    :param planner: makes the reverse mirror's plan, as :func:`airflow_mirror.plan.build` does.
     :raises InputError: one of them is none of the mirror's; or the source is another cluster, or another mirror of this
         name has a fence whose target the source is.
     :raises NoWayBack: with every reason. Nothing was changed, except perhaps the fence, which stays up.
@@ -134,7 +136,7 @@ def arm(
     decided = direction(here.values(), name)
     # Both ledgers, since one of the clusters may have been lost, failed over and returned: only the higher generation
     # is right.
-    noted = Ledger(source).peek()
+    noted = there.peek()
     require_not_older(decided, direction(noted, reverse_name(name)), name, plan.target_cluster_id)
     if report is None or report.fence is None or report.outcome != DONE:
         raise NoWayBack(name, [f"cutover {run!r} has not finished"])
@@ -158,7 +160,7 @@ def arm(
     reverse = None
     if not reasons:
         # Before the swap: what would block the way back must not be found when the fence is changed already.
-        reverse, reasons = reverse_plan(plan, source, target, exclude_topics, probe=not check_only)
+        reverse, reasons = reverse_plan(plan, source, target, exclude_topics, probe=not check_only, planner=planner)
     fence = [] if reasons else _swap(on, name, run, own, reasons, check_only=True)
     if reasons or reverse is None:
         raise NoWayBack(name, before + reasons)
@@ -167,7 +169,7 @@ def arm(
         return Armed(plan=reverse, direction=None, fence=fence)
     # Dies behind it: a ledger without anything in it, which the next call finds. Behind the swap it would be too late:
     # who lifts the fence from there on says in it that nobody copies back.
-    Ledger(source).create()  # who lifts the swapped fence again says there that nobody copies back
+    there.begin()
     # Dies behind it: the mirror may write, and nobody does, since no job has a plan. Whoever lifts the fence undoes it.
     fence = _swap(on, name, run, own, reasons)
     # Behind the swap, which waits for brokers: what was written there until then has offsets that the mirror would
@@ -305,15 +307,17 @@ def reverse_plan(
     *,
     probe: bool,
     but: str = "",
+    planner: Callable[..., Plan] = build,
 ) -> tuple[Plan | None, list[str]]:
     """Return the plan of the reverse mirror, and what blocks it.
 
     :param exclude_topics: topics that it leaves out.
     :param probe: try out on a scratch topic what the old source allows. :param but: a check that does not count.
+    :param planner: see :func:`arm`.
     """
     known = {t.source_topic: "identical" for t in plan.topics}
     try:
-        found = build(reverse_of(plan.mirror, exclude_topics), target, source, known, probe_target=probe)
+        found = planner(reverse_of(plan.mirror, exclude_topics), target, source, known, probe_target=probe)
     except (BrokersUnsupported, NothingMatches) as e:
         return None, [str(e)]
     new = [t.target_topic for t in found.topics if t.target_topic not in known]
@@ -362,11 +366,15 @@ def _complete(
         state = fence_state(on.target.ledger.values(), plan.mirror.name)
         if state is not None and (state.run, state.phase) == (run, OPENED):
             return state
-        if not check_only:  # who has lifted it may have found nothing of ours yet
-            # Somebody has closed the fence. He hands over what he finds of the reverse mirror before he lifts; if our
-            # adoption came behind that, he has found nothing, so it is handed over here. Twice is no harm.
-            ownership.hand_over(there, reverse_name(plan.mirror.name), handed_over_by(run), decided.at)
+        if not check_only and state is not None and state.run == run:
+            # Somebody has closed the fence. He hands over what the reverse mirror has, and was to have, before he lifts;
+            # where our plan came behind that, other topics may be in it, so they are handed over here. Twice is no harm.
+            hand_over_copied_back(on.source, reverse_name(plan.mirror.name), run, lambda: plan)
         raise gone
+
+    def still_armed(values: Values) -> None:
+        # In the record that takes the topics out of production: a rollback may have opened them since we looked.
+        require_not_older(decided, direction(values, reverse_name(plan.mirror.name)), plan.mirror.name, decided.primary)
 
     if report is None or report.fence is None or decided.attempt != run:
         raise NoWayBack(plan.mirror.name, [f"the way back is that of cutover {decided.attempt!r}"])
@@ -376,9 +384,12 @@ def _complete(
         raise gone
     reverse = on.source.plan(reverse_name(plan.mirror.name), decided.plan)
     if not check_only:
-        # Dies before it: decided, and nobody may copy: the topics are in production still, and each job refuses. Dies
-        # behind it, before the look below: no tail is started before this has returned, and the next call looks first.
-        ownership.adopt(there, reverse, source)
+        # Dies before it: decided, and nobody may copy: the topics are in production still, and each job refuses. Frozen
+        # before it, for however long: whoever lifts the fence hands the topics over, also where they have no owner yet.
+        try:
+            ownership.adopt(there, reverse, source, require=still_armed, unless=handed_over_by(run))
+        except MirrorCutOver:  # by whoever has closed the fence since we looked
+            raise gone from None
         # Read again: who closed it between the first look and the adoption has not seen that the topics have an owner.
         kept_fence()
         # Last: a copy, for the day on which the target is lost. Without it the next call notes it.

@@ -6,6 +6,7 @@ fence. A yes is no promise: until then rights and topics may change.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from airflow_mirror.cutover.fence import AclFence, Fence
@@ -17,6 +18,7 @@ from airflow_mirror.cutover.rollback.arm import BY_CALLABLE, MAY_END, own_on, re
 from airflow_mirror.cutover.rollback.reverse import not_reversible
 from airflow_mirror.errors import FenceNotSwapped, MirrorError, NoWayBack
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.plan import build
 from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.model import Plan
 
@@ -28,10 +30,12 @@ def with_way_back(preview: Preview, plan: Plan, clusters: Clusters) -> Preview:
     return replace(preview, findings=[*preview.findings, found])
 
 
-def foresee(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, fence: Fence) -> Finding:
+def foresee(
+    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, fence: Fence, planner: Callable[..., Plan] = build
+) -> Finding:  # fmt: skip
     """Return whether the way back of a plan's cutover could be armed; changes nothing.
 
-    :param fence: that the cutover will raise.
+    :param fence: that the cutover will raise. :param planner: see :func:`.arm`.
     """
     # Asked before the fence, and by arming once more behind it: rights, topics and rules may be others by then.
     reasons = not_reversible(plan)
@@ -46,7 +50,7 @@ def foresee(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, fence: Fence
             reasons += [f"{MAY_END}: {why}" for why in [unseen_because(fence, source)] if why]
         if not reasons:
             # Until the cutover the topics are the mirror's: what is copied back now would go round for ever.
-            reasons += reverse_plan(plan, source, target, probe=False, but="loops")[1]
+            reasons += reverse_plan(plan, source, target, probe=False, but="loops", planner=planner)[1]
     except (NoWayBack, FenceNotSwapped) as e:
         reasons += e.reasons
     except MirrorError as e:

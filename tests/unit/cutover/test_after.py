@@ -18,9 +18,9 @@ DENY = rule("orders", "WRITE", "DENY")
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
+def world() -> World:
     """The cutover of one topic at offset 50, opened at second 2; its group was set to 7."""
-    made = World(monkeypatch)
+    made = World()
     made.old.shut = False
     made.new.wire.end = 60
     return made

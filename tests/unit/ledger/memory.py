@@ -45,8 +45,10 @@ class MemoryLedger:
         for offset, value in enumerate(self.records[start:], start):
             yield offset, value, getattr(value, "at_ms", 0)
 
-    def begin(self) -> None:
+    def create(self) -> None:
         """It is there."""
+
+    begin = create
 
     def values(self) -> Values:
         catch_up(self, self._fold)

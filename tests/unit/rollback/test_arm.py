@@ -29,6 +29,7 @@ from airflow_mirror.ledger.kinds import in_pieces
 from airflow_mirror.plan import ledger_store, ownership
 from airflow_mirror.plan.direction import FAILOVER, Direction, turn
 from airflow_mirror.plan.findings import Finding
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.owned import ended_by, owned_topics
 from tests.builders import plan_of, rule, topic_plan
 from tests.unit.cutover.authorizer import may_write
@@ -41,8 +42,8 @@ from tests.unit.rollback.world import MIRROR, PLAN, REVERSE, Died, World
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    return World(monkeypatch)
+def world() -> World:
+    return World()
 
 
 def is_armed(world: World) -> bool:
@@ -84,10 +85,10 @@ def test_reverse_mirror_is_seen_by_readers_of_the_dag_that_armed_it_or_of_its_mi
     assert ledger_store.dag_of(world.old.ledger.values(), "flow-reverse") == seen_by
 
 
-def test_killed_before_any_change_the_next_call_arms(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_before_any_change_the_next_call_arms(world: World) -> None:
     """The watched old source is never open to an application meanwhile."""
     for number in range(100):
-        one = World(monkeypatch)
+        one = World()
         one.changes.left = number
         try:
             one.arm()
@@ -101,7 +102,7 @@ def test_killed_before_any_change_the_next_call_arms(world: World, monkeypatch: 
 
 
 def test_topics_are_the_reverse_mirrors_only_after_the_direction(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(*_: object) -> None:
+    def killed(*_: object, **__: object) -> None:
         assert armed("flow", world.new.ledger.values()) is not None
         raise Died
 
@@ -130,7 +131,7 @@ def test_fence_is_lifted_wherever_the_arming_died(monkeypatch: pytest.MonkeyPatc
     """Also where the old source has no ledger yet: then no job of the reverse mirror can begin."""
     monkeypatch.setattr(GivenSide, "end_writing", lambda *_: None)
     for number in range(100):
-        one = World(monkeypatch)
+        one = World()
         one.changes.left = number
         with suppress(Died):
             one.arm()
@@ -191,10 +192,10 @@ def test_way_back_whose_fence_somebody_lifts_meanwhile_is_nobodys(
         world.old.shut = False
         assert lift_leftover_fence(world.on, "flow", include_retained=True)
 
-    def adopted(*given: Any) -> None:
+    def adopted(*given: Any, **how: Any) -> None:
         if before:
             lifted()
-        adopt(*given)
+        adopt(*given, **how)
         if not before:
             lifted()
 
@@ -204,6 +205,47 @@ def test_way_back_whose_fence_somebody_lifts_meanwhile_is_nobodys(
             world.arm()
         with pytest.raises(MirrorCutOver):
             ownership.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
+
+
+def test_fence_that_is_lifted_before_the_plan_is_kept_leaves_nothing_to_claim(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever starts a tail of the reverse mirror would copy into what writers were let into, days later perhaps."""
+    monkeypatch.setattr(GivenSide, "end_writing", lambda *_: None)
+    keep = ledger_store.keep
+
+    def kept(plan: Plan, *given: Any, **how: Any) -> None:
+        if plan == REVERSE:
+            world.old.shut = False
+            assert lift_leftover_fence(world.on, "flow", include_retained=True)
+        keep(plan, *given, **how)
+
+    monkeypatch.setattr(ledger_store, "keep", kept)
+    with pytest.raises(NoWayBack, match="fence of the old source is gone"):
+        world.arm()
+    for start in (ownership.claim, ownership.require_active):
+        with pytest.raises(MirrorCutOver):
+            start(world.old.ledger, REVERSE, world.old)  # type: ignore[operator]
+
+
+def test_arming_again_takes_nothing_from_a_rollback_that_has_opened_the_old_source(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is decided between the look of a second arming and its decision; the first cutover's fence stands still."""
+    world.arm()
+    adopt = ownership.adopt
+
+    def adopted(*given: Any, **how: Any) -> None:
+        back = Direction(generation=9, primary="old", by="rollback", attempt="r", plan=REVERSE.hash, at="noon")
+        ownership.mark_cut_over(
+            world.old.ledger, REVERSE, {"orders": "id-old"}, "noon", lambda _: turn("flow-reverse", back)
+        )  # fmt: skip
+        adopt(*given, **how)
+
+    monkeypatch.setattr(ownership, "adopt", adopted)
+    with pytest.raises(NoWayBack, match="cluster old was decided to be the primary"):
+        world.arm()
+    assert owned_topics(world.old.ledger)["orders"].opened_by == REVERSE.hash
 
 
 def test_check_changes_nothing(world: World) -> None:

@@ -16,6 +16,7 @@ from airflow_mirror.cutover.rollback.run import way_back
 from airflow_mirror.cutover.rollback.topic_divergence import TopicDivergence
 from airflow_mirror.errors import (
     InputError,
+    LedgerLost,
     LedgerMissing,
     NoWayBack,
 )
@@ -32,8 +33,8 @@ from tests.unit.rollback.world import MIRROR, PLAN, REVERSE, Died, World
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    return World(monkeypatch)
+def world() -> World:
+    return World()
 
 
 def test_higher_generation_wins_and_equal_ones_need_a_person(world: World) -> None:
@@ -102,9 +103,9 @@ def test_way_back_whose_mirror_was_retired_is_refused_where_something_was_copied
     assert (world.changes.left, world.old.acls) == (before, rules)
 
 
-def test_killed_before_any_change_the_next_call_arms_a_retired_way_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_before_any_change_the_next_call_arms_a_retired_way_back() -> None:
     for number in range(100):
-        one = World(monkeypatch)
+        one = World()
         one.arm()
         retire_reverse(one)
         one.changes.left = number
@@ -137,6 +138,15 @@ def test_ledger_of_the_old_source_that_is_lost_is_no_retirement(world: World, mo
     with pytest.raises(LedgerMissing):
         world.arm()
     assert len(world.built) == 1, "nothing is planned anew"
+
+
+def test_no_new_ledger_is_made_over_one_that_is_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old source is the target of another mirror, too: by an empty one its jobs would begin again."""
+    before = set(world.old.acls)
+    monkeypatch.setattr(world.old.ledger, "begin", lambda: raise_(LedgerLost("gone")))
+    with pytest.raises(LedgerLost):
+        world.arm()
+    assert world.old.acls == before, "nor is the fence swapped"
 
 
 def test_old_source_knows_the_generation_without_the_target(world: World) -> None:
@@ -196,7 +206,7 @@ class Returned:
         return [one for one in self.verdicts if one.topic in {t.source_topic for t in plan.topics}]
 
     def arm(self, plan: Any = PLAN, **how: Any) -> Any:
-        return arming.arm(self.world.on, self.kept, plan, **how)
+        return arming.arm(self.world.on, self.kept, plan, planner=self.world.build, **how)
 
 
 @pytest.fixture

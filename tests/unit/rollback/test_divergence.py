@@ -33,7 +33,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     """Five of the offsets of each log are markers; a group has read on the target."""
     monkeypatch.setattr(counting, "count_data", lambda _wire, _tp, start, end, committed: max(end - start - 5, 0))
     monkeypatch.setattr(counting, "read_positions", lambda *_: {"g": {ORDERS: GroupPosition(9)}, "idle": {}})
-    return World(monkeypatch)
+    return World()
 
 
 def at(offsets: dict[int, int]) -> dict[str, dict[TopicPartition, GroupPosition]]:

@@ -20,22 +20,22 @@ class Before(World):
 
     hidden = ""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__(monkeypatch)
+    def __init__(self) -> None:
+        super().__init__()
         self.old.shut = False
         self.old.acls = {rule("orders", "WRITE", "ALLOW", "User:shop")}
-        monkeypatch.setattr(self.old, "transactions_hidden", lambda: self.hidden, raising=False)
+        self.old.transactions_hidden = lambda: self.hidden  # type: ignore[attr-defined]
 
     def foresee(self, plan: Any = PLAN, fence: Any = None) -> Finding:
         before = self.changes.left
-        found = foresee(plan, self.old, self.new, fence or AclFence(self.old))  # type: ignore[arg-type]
+        found = foresee(plan, self.old, self.new, fence or AclFence(self.old), self.build)  # type: ignore[arg-type]
         assert self.changes.left == before, "nothing was changed"
         return found
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> Before:
-    return Before(monkeypatch)
+def world() -> Before:
+    return Before()
 
 
 def test_way_back_that_can_be_armed_is_said_before_the_cutover(world: Before) -> None:

@@ -49,7 +49,7 @@ class Back(World):
     """An armed way back; a cutover of it only decides. :ivar done: what happened, in order."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__(monkeypatch)
+        super().__init__()
         self.arm()
         self.done: list[str] = []
         self.found = Divergence(written=(), problems=())
@@ -142,8 +142,8 @@ def test_refusal_touches_nothing_and_says_what_was_written(back: Back) -> None:
     assert back.changes.left == before and back.done == [] and "since it was opened" in lines[0]
 
 
-def test_way_back_that_was_not_armed_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch)
+def test_way_back_that_was_not_armed_is_none() -> None:
+    world = World()
     with pytest.raises(NoWayBack, match="none was armed"):
         way_back("flow", world.on)
 
@@ -155,7 +155,7 @@ def test_what_was_rolled_back_is_not_armed_again(back: Back) -> None:
     assert owned_topics(back.old.ledger)["orders"].opened_by == REVERSE.hash
 
 
-def test_rollback_has_a_way_back_itself(back: Back, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rollback_has_a_way_back_itself(back: Back) -> None:
     """What it decided is no arming, although it has the name of the same run."""
     back.roll_back()
     report = replace(back.report, mirror="flow-reverse", plan_hash=REVERSE.hash)
@@ -168,9 +168,8 @@ def test_rollback_has_a_way_back_itself(back: Back, monkeypatch: pytest.MonkeyPa
     report_of = ReportStore(back.old.state, "flow-reverse", "back", None)
     report_of.save(report)
     forward = replace(PLAN, mirror=reverse_of(REVERSE.mirror))
-    monkeypatch.setattr(arming, "build", lambda *_, **__: forward)
     back.new.state.write(in_pieces(f"plan/flow/{forward.hash}", forward.to_json().encode()))
-    found = arming.arm(back.on.turned(), report_of, REVERSE)
+    found = arming.arm(back.on.turned(), report_of, REVERSE, planner=lambda *_, **__: forward)
     assert found.direction is not None and (found.direction.generation, found.direction.primary) == (3, "old")
     assert owned_topics(back.new.ledger)["orders"].opened_by is None
     assert way_back("flow-reverse", back.on.turned()).plan == forward

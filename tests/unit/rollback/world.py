@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.decision import OPENED, FenceState
@@ -25,9 +25,6 @@ from tests.builders import plan_of, rule, topic_plan
 from tests.unit.cutover.authorizer import may_write
 from tests.unit.cutover.builders import Acls, GivenSide
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
-
-if TYPE_CHECKING:
-    import pytest
 
 MIRROR = Mirror(name="flow", source="old", target="new", topics=["orders"])
 ORDERS = TopicPartition("orders", 0)
@@ -65,11 +62,6 @@ class State(MemoryState):
 
 class Ledger(MemoryLedger):
     changes: Changes
-
-    def create(self) -> None:
-        """It is there."""
-
-    peek = MemoryLedger.values
 
     def decide(self, change: Change, until_ms: int | None = None) -> Values | None:
         if change(self.values()) is None:
@@ -131,7 +123,7 @@ class Cluster(Acls):
 class World:
     """A finished cutover of one topic at offset 50, with its fence kept, and what is decided about it."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.changes = Changes()
         self.old = Cluster("old", 50, self.changes, rule("orders", "WRITE", "ALLOW", "User:shop"))
         self.new = Cluster("new", 50, self.changes)
@@ -157,14 +149,12 @@ class World:
         )  # fmt: skip
         self.kept().save(self.report)
         ownership.mark_cut_over(self.new.ledger, PLAN, {"orders": "id-new"}, "noon")
-        monkeypatch.setattr(arming, "Ledger", lambda admin, *_: admin.ledger)
         self.on = Platform(*(GivenSide(one, one.ledger, one.state) for one in (self.old, self.new)))
         for one in (self.on.source, self.on.target):
             one.log = one.admin.wire  # type: ignore[misc]
         self.reverse: Plan | Exception = REVERSE
-        monkeypatch.setattr(arming, "build", self._build)
 
-    def _build(self, mirror: Mirror, source: Any, target: Any, known: Any, *, probe_target: bool) -> Plan:
+    def build(self, mirror: Mirror, source: Any, target: Any, known: Any, *, probe_target: bool) -> Plan:
         assert (source, target) == (self.new, self.old) and known == {"orders": "identical"}
         self.built.append(mirror)
         if isinstance(self.reverse, Exception):
@@ -178,4 +168,4 @@ class World:
         self.kept().save(self.report)
 
     def arm(self, plan: Plan = PLAN, **how: Any) -> arming.Armed:
-        return arming.arm(self.on, self.kept(), plan, **how)
+        return arming.arm(self.on, self.kept(), plan, planner=self.build, **how)
