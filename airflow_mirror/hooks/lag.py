@@ -85,8 +85,10 @@ class LagProbe:
         return done, found
 
     def lags(self) -> list[lag.PartitionLag]:
-        """Return the lag of each partition."""
-        return lag.measure(self._plan, self._source, self._target, self._maps.positions if self._maps else None)
+        """Return the lag of each partition. :raises TryAgain: the source does not list all of the plan's topics."""
+        found = lag.measure(self._plan, self._source, self._target, self._maps.positions if self._maps else None)
+        lag.require_whole(self._plan, found)
+        return found
 
     def require_planned_topics(self) -> None:
         """Return if the source still has each topic of the plan. Errors as :func:`.sync.lag.require_planned_topics`."""

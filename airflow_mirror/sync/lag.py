@@ -81,6 +81,21 @@ def measure(
     ]
 
 
+def require_whole(plan: Plan, lags: Sequence[PartitionLag]) -> None:
+    """Return if a sample has each of the plan's topics: one that the asked broker did not list has no lag in it.
+
+    Whoever asks again for the topics may meet another broker, which lists all.
+
+    :raises TryAgain: names the topics.
+    """
+    seen = {one.source.topic for one in lags}
+    if missing := sorted({t.source_topic for t in plan.topics} - seen):
+        raise TryAgain(
+            f"mirror {plan.mirror.name!r}: a broker of the source does not list {some(missing, 3)}",
+            "one that has just started may not know them yet; or they were deleted",
+        )
+
+
 DELETED, AGAIN = "deleted", "created again"
 
 

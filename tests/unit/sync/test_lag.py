@@ -12,7 +12,15 @@ from airflow_mirror.common.partition import TopicPartition as TP
 from airflow_mirror.errors import InputError, NeedsHuman, TryAgain
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.sync.lag import CatchUp, Course, PartitionLag, measure, require_planned_topics, summary
+from airflow_mirror.sync.lag import (
+    CatchUp,
+    Course,
+    PartitionLag,
+    measure,
+    require_planned_topics,
+    require_whole,
+    summary,
+)
 from tests.builders import plan_of, topic_plan
 from tests.memory.admin import MemoryAdmin
 from tests.memory.applications import Producer
@@ -165,3 +173,11 @@ def test_course_of_any_length_keeps_few_samples_with_the_first_and_the_newest(lo
     assert rows[-1] == {"at": 1000.0 + 2 * (looks - 1), "lag": 1, "copied": looks - 1}
     gaps = [after["at"] - before["at"] for before, after in pairwise(rows[:-1])]
     assert len(rows) >= min(looks, 55) and max(gaps, default=0) <= 3 * min(gaps, default=0), "at about equal distances"
+
+
+def test_a_sample_without_a_topic_is_none() -> None:
+    """A broker that has just started lists nothing; the next one that is asked for the topics lists all."""
+    plan = plan_of(Mirror(name="m", source="s", target="t"), topic_plan("t", {0: 0}), topic_plan("u", {0: 0}))
+    require_whole(plan, [PartitionLag(ZERO, 9, 9), PartitionLag(TP("u", 0), 0, 9)])
+    with pytest.raises(TryAgain, match="a broker of the source does not list u"):
+        require_whole(plan, lags(100, 100))
