@@ -105,6 +105,10 @@ def run_cutover(
             # Behind the end, and not a step of it: nothing here can be undone. Dies before or amid it: the next call of
             # the run finds its report finished, and comes here again.
             additions.afterwards()
+            # Of a cutover that was over, whose report that is. Last: what it finds is told, and helps nobody who is kept
+            # out until then.
+            if run.report is not report:
+                reverify(run)
             _look_who_has_come(run)
             return run.report
         finally:
@@ -114,6 +118,7 @@ def run_cutover(
 
 
 def _run(run: Attempt) -> CutoverReport:
+    """Cut over, or complete a cutover that is over, whose report is this run's from then on."""
     # First, before any check: what an earlier process left keeps producers out, whether or not this call could begin
     # anew.
     earlier = recover(run)
@@ -138,7 +143,6 @@ def _run(run: Attempt) -> CutoverReport:
             steps.finish_opening(run)
         # The process before may have died between its end and the lifting of a fence that is not kept.
         _finish(run)
-        reverify(run)
         return run.report
     if earlier is not None:
         # For people: two processes of one run may both take themselves for its second attempt. What tells them apart, in

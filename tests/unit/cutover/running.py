@@ -94,5 +94,4 @@ def run_of(run_dir: Path, **options: Any) -> CutoverReport:
     """Start a cutover between clusters that nobody asks."""
     plan = a_plan("orders")
     on = platform_in(run_dir, NOWHERE, NOWHERE)
-    nobody: Any = None
-    return cut_over(on, plan, kept_in(run_dir), fence=nobody, verify=lambda _: [], **options)
+    return cut_over(on, plan, kept_in(run_dir), verify=lambda _: [], **{"fence": None, **options})

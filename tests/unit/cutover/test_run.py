@@ -25,7 +25,7 @@ from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence, locked
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, as_recorded
-from airflow_mirror.cutover.request import Limits
+from airflow_mirror.cutover.request import Additions, Limits
 from airflow_mirror.cutover.short_lease import ShortLease
 from airflow_mirror.errors import (
     CutoverBlocked,
@@ -116,12 +116,25 @@ def test_made_up_report_neither_ends_a_kept_fence_nor_a_cutover(
         assert fence_state(ledger_of(tmp_path).values(), "flow").phase == LIFTED  # type: ignore[union-attr]
 
 
-def test_finished_cutover_looks_at_the_fence_that_it_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
-    monkeypatch.setattr(cutover, "reverify", lambda run: seen.append(run.fence.kind))
+def test_finished_cutover_looks_at_the_fence_that_it_kept(tmp_path: Path) -> None:
     fenced(tmp_path, "acl", reports.DONE)
-    cutover._run(a_run(tmp_path, CallableFence(print, print), Acls(DENY)))
-    assert seen == ["acl"]
+    run = a_run(tmp_path, CallableFence(print, print), Acls(DENY))
+    cutover._run(run)
+    assert run.fence.kind == "acl"
+
+
+@pytest.mark.parametrize("broken", ["", "reverify"])
+def test_finished_cutover_lets_in_whoever_waits_before_it_compares_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    """The old source of a rollback takes no writes until then: a group that has read on must not keep it shut."""
+    seen = Steps(monkeypatch, broken)
+    report = fenced(tmp_path, "callable", reports.DONE)
+    report.plan_hash = a_plan("orders").hash
+    kept_in(tmp_path).save(report)
+    with pytest.raises(RuntimeError, match=broken) if broken else nullcontext():
+        run_of(tmp_path, fence=seen.fence, additions=Additions(afterwards=lambda: seen.calls.append("open")))
+    assert seen.calls[-2:] == ["open", "reverify"]
 
 
 @pytest.mark.parametrize("keep_fence", [True, False])
@@ -226,7 +239,7 @@ def test_rerun_of_a_finished_cutover_lifts_its_fence_under_lease(tmp_path: Path,
     fenced(tmp_path, "callable", reports.DONE)
     not_kept(a_run(tmp_path, seen.fence))
     cutover._run(a_run(tmp_path, seen.fence))
-    assert seen.calls == ["hold_lease", "off", "reverify"]
+    assert seen.calls == ["hold_lease", "off"]
     assert not kept_in(tmp_path).load().is_fenced  # type: ignore[union-attr]
 
 

@@ -177,7 +177,7 @@ def test_course_of_any_length_keeps_few_samples_with_the_first_and_the_newest(lo
 
 def test_a_sample_without_a_topic_is_none() -> None:
     """A broker that has just started lists nothing; the next one that is asked for the topics lists all."""
-    plan = plan_of(Mirror(name="m", source="s", target="t"), topic_plan("t", {0: 0}), topic_plan("u", {0: 0}))
+    plan = plan_of(Mirror(name="m", source="s", target="t"), *(topic_plan(t, {0: 0}, source_topic_id=t) for t in "tu"))
     require_whole(plan, [PartitionLag(ZERO, 9, 9), PartitionLag(TP("u", 0), 0, 9)])
     with pytest.raises(TryAgain, match="a broker of the source does not list u"):
         require_whole(plan, lags(100, 100))
