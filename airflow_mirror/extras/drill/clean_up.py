@@ -101,15 +101,19 @@ class Own(NamedTuple):
     mirror: str
     source_topic_id: str
 
-    def id_on(self, admin: ClusterAdmin, topic: str) -> str:
-        """Return the id that the topic has on a cluster; "" where nobody noted it."""
+    def is_not(self, admin: ClusterAdmin, topic: str, topic_id: str) -> str:
+        """Return why a topic of that name and id on a cluster is not the drill's; "" if it is, or nobody noted it."""
         from airflow_mirror.ledger.decisions import Ledger
         from airflow_mirror.plan.owned import owners
 
-        if admin.role == "source":
-            return self.source_topic_id
-        owned = owners(Ledger(admin).peek())[0].get(topic)
-        return owned.topic_id if owned is not None and owned.mirror == self.mirror else ""
+        noted = self.source_topic_id
+        if admin.role != "source":
+            owned = owners(Ledger(admin).peek())[0].get(topic)
+            # A mirror with `.*`, say, whose tail was faster than the drill's own plan.
+            if owned is not None and owned.mirror != self.mirror and owned.topic_id in ("", topic_id):
+                return f"it belongs to {owned.owner}"
+            noted = owned.topic_id if owned is not None and owned.mirror == self.mirror else ""
+        return f"its id is {topic_id}, not {noted}" if noted not in ("", topic_id) else ""
 
 
 def clean_up(clusters: list[ClientConfig], topic: str, group: str, own: Own, timeout_s: float = 60.0) -> Cleaned:
@@ -121,14 +125,17 @@ def clean_up(clusters: list[ClientConfig], topic: str, group: str, own: Own, tim
     """
     done = Cleaned([], [])
     for config in clusters:
+        others = len(done.others)
         for delete in (
-            partial(patiently, partial(_delete_group, config, group), timeout_s),
             partial(_delete_topic, config, topic, own, done.others),
+            partial(patiently, partial(_delete_group, config, group), timeout_s),
         ):
             try:
                 delete()
             except (MirrorError, TimeoutError) as e:
                 done.left.append(f"{config.role}: {e}")
+            if len(done.others) > others:
+                break  # nor is the group that reads it
     return done
 
 
@@ -146,9 +153,8 @@ def _delete_topic(config: ClientConfig, topic: str, own: Own, others: list[str])
             return
         # Not noted: a process died between its creation and the note, so it is what is there under the drill's name. An
         # id that was noted never makes a topic of another name go: it is only compared.
-        noted = own.id_on(admin, topic) or there.topic_id
-        if noted != there.topic_id:
-            others.append(f"{config.role}: it is not the drill's (its id is {there.topic_id}, not {noted}), and stays")
+        if why := own.is_not(admin, topic, there.topic_id):
+            others.append(f"{config.role}: it is not the drill's ({why}), and stays")
             return
         # By its id, which was read just now: what somebody creates in this name from here on is another topic. Dies
         # before it, or its answer is lost: the next call finds the topic, or none.

@@ -49,7 +49,7 @@ def deleted(monkeypatch: pytest.MonkeyPatch) -> Deleted:
     monkeypatch.setattr(reading, "POLL_S", 0.0)
     monkeypatch.setattr(ClusterAdmin, "topics", lambda _, names: {name: TopicInfo(name, "id", 1, 1) for name in names})
     monkeypatch.setattr(ClusterAdmin, "delete_topic", lambda one, name, i, _: done.append(f"{one.role} topic {name} {i}"))
-    monkeypatch.setattr(Own, "id_on", lambda *_: "id")
+    monkeypatch.setattr(Own, "is_not", lambda *_: "")
     monkeypatch.setattr(module, "_delete_group", lambda config, group: done.group(config, group))
     return done
 
@@ -65,7 +65,7 @@ def test_group_whose_coordinator_is_being_elected_is_waited_for(deleted: Deleted
 
     deleted.group = delete
     assert clean_up(BOTH, "t", "g", OWN) == ([], [])
-    assert deleted == ["source group", "source topic t id", "target group", "target topic t id"]
+    assert deleted == ["source topic t id", "source group", "target topic t id", "target group"]
 
 
 class Answers:
@@ -113,7 +113,7 @@ def test_what_fails_keeps_nothing_else_from_being_deleted(deleted: Deleted, erro
 
     deleted.group = delete
     assert clean_up(BOTH, "t", "g", OWN, timeout_s=0.0) == ([f"source: {error}"], [])
-    assert deleted == ["source topic t id", "target group", "target topic t id"]
+    assert deleted == ["source topic t id", "target topic t id", "target group"]
 
 
 # --- what has a drill's name and is not the drill's -------------------------------------------------------------------
@@ -136,7 +136,8 @@ class Sides:
         claim(self.ledger, plan, self.admin(BOTH[1]))  # type: ignore[arg-type]
         monkeypatch.setattr("airflow_mirror.kafka.admin.ClusterAdmin", self.admin)
         monkeypatch.setattr("airflow_mirror.ledger.decisions.Ledger", lambda _: self.ledger)
-        monkeypatch.setattr(module, "_delete_group", lambda *_: None)
+        self.delete_group: Callable[[ClientConfig, str], object] = lambda *_: None
+        monkeypatch.setattr(module, "_delete_group", lambda *given: self.delete_group(*given))
 
     def id(self, role: str) -> str:
         """The present id of the topic; "" if there is none."""
@@ -183,9 +184,18 @@ def test_topic_that_somebody_creates_between_the_look_and_the_deletion_stays(sid
 
 
 def test_where_a_death_came_before_the_note_what_is_there_is_deleted(sides: Sides) -> None:
-    """Of the source the id, of the target that the topic is the mirror's."""
-    assert clean_up(BOTH, "t", "t", Own("another", "")) == ([], [])
+    assert clean_up(BOTH, "t", "t", Own("m", "")) == ([], [])
     assert [sides.id(role) for role in sides.of] == ["", ""]
+
+
+def test_topic_of_another_mirror_stays_and_its_group(sides: Sides) -> None:
+    """A mirror with `.*` has taken the drill's topic over, before the drill had planned."""
+    groups: list[str] = []
+    sides.delete_group = lambda config, _: groups.append(config.role)
+    done = clean_up(BOTH, "t", "t", Own("another", sides.id("source")))
+    assert done.left == [] and groups == ["source"]
+    assert done.others == ["target: it is not the drill's (it belongs to mirror 'm' of cluster s), and stays"]
+    assert sides.id("source") == "" and sides.id("target")
 
 
 def test_brokers_without_topic_ids_delete_by_name(sides: Sides) -> None:
