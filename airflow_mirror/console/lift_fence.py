@@ -111,7 +111,8 @@ def _lifted(arguments: argparse.Namespace, on: Platform, fence: FenceState | Non
         report = ReportStore(on.target.reports(arguments.mirror), arguments.mirror, fence.run, None).of(fence.id)
         if report is None or report.outcome != DONE:
             raise OpeningUnfinished(fence.run, "its report does not say that it has ended")
-        return [f"run {fence.run}: the fence of a finished cutover stays; --include-retained lifts it"]
+        if fence.kept:
+            return [f"run {fence.run}: the fence of a finished cutover stays; --include-retained lifts it"]
     given = fence_of(arguments.fence, on.source.admin)
     runs = runs_of(arguments)
     also, known = arguments.include_retained, Assurance(unfinished_too=arguments.include_retained)

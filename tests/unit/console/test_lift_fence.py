@@ -101,7 +101,7 @@ def fenced(target: Target, run: str, phase: str = UP, plan_hash: str = PLAN.hash
     report_store.ReportStore(target.state, "flow", run, None).save(report)
     state = FenceState(
         run=run, attempt=1, id=run, plan=plan_hash, revision=plan_hash, owner="o", max_fence_s=60.0, kind="callable",
-        phase=phase, intent=Intent(topics=("orders",)).value(),
+        phase=phase, intent=Intent(topics=("orders",)).value(), kept=changes.get("kept", True),
     )  # fmt: skip
     note_copy(target.ledger, "flow", state)
     return run
@@ -134,6 +134,12 @@ def test_an_opening_that_was_cut_off_is_no_finished_cutover(
     fenced(target, "cut off", phase=OPENED)
     assert target.lift(tmp_path) != 0 and "run the cutover again" in capsys.readouterr().err and CALLS == []
     assert target.lift(tmp_path, "--include-retained") == 0 and phase(target) == CLOSED
+
+
+def test_fence_that_was_not_to_be_kept_is_lifted_though_its_cutover_has_ended(target: Target, tmp_path: Path) -> None:
+    """Its process died right before it had lifted it; whoever types this must not hear that it stays on purpose."""
+    fenced(target, "done", phase=OPENED, outcome=reports.DONE, kept=False)
+    assert target.lift(tmp_path) == 0 and phase(target) == CLOSED and target.called in CALLS
 
 
 def test_a_finished_cutovers_fence_stays_unless_told(
