@@ -57,6 +57,9 @@ def stop_writers(run: Attempt) -> dict[str, Any]:
     # Never before the drain: whoever takes it ends the tail, and it can't be given back. Dies right behind it: the mark
     # says that writing was ended to every tail and status; backing out, or the guard, lifts the fence, and the tail is
     # started again.
+    # Asked right before: a process that was frozen since the drain would end a tail that goes on, its fence being lifted,
+    # or make the next attempt back out.
+    run.permit()
     # Its answer is lost: it may be taken by a token that nobody has, and the report says that the tail may have lost it.
     run.lease = run.on.target.take_lease(run.mirror.name, to_end=True, short=run.short_lease.ripe)
     # From behind the answer, so never too early: tasks count from before their last confirmed request.
