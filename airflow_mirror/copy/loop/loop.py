@@ -371,7 +371,7 @@ class CopyLoop:
 
     def failed(self, p: PartitionCopy, error: MirrorError) -> None:
         """Stop the whole task, stop the partition, or retry it, depending on the error."""
-        match verdict(error):
+        match verdict(error, opened=p.opened):
             case Verdict.END_TASK:
                 # `run` leaves by its stack, which begins no batch and no marker any more.
                 raise error

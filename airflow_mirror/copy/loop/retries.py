@@ -9,7 +9,15 @@ from enum import Enum
 
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.options import CopyOptions
-from airflow_mirror.errors import LeaseLost, LeaseUnconfirmed, MirrorError, SourceGone, TargetMoved, TryAgain
+from airflow_mirror.errors import (
+    LeaseLost,
+    LeaseUnconfirmed,
+    MirrorError,
+    MissingRight,
+    SourceGone,
+    TargetMoved,
+    TryAgain,
+)
 
 log = logging.getLogger(__name__)
 
@@ -29,10 +37,13 @@ class Verdict(Enum):
     WAIT = "the same, once the lease is confirmed; the partition itself has not failed"
 
 
-def verdict(error: MirrorError) -> Verdict:
+def verdict(error: MirrorError, *, opened: bool = False) -> Verdict:
     """Decide what an error leads to.
 
     A moved end is retried: opening finds out if another copier of ours wrote (continue) or a foreign writer (stop).
+
+    :param opened: the partition was open before. A right that it had then may be back in a moment: whoever replaces a
+        rule deletes it first. One that it never had is missing until somebody grants it.
     """
     if isinstance(error, LeaseLost):
         return Verdict.END_TASK
@@ -40,7 +51,8 @@ def verdict(error: MirrorError) -> Verdict:
         return Verdict.WAIT
     # Of `Fenced`, too, which is a TryAgain: who took the partition over either holds the lease, and ours ends with the
     # next check, or was an earlier copier of ours, and the opening takes it back.
-    return Verdict.RETRY if isinstance(error, TryAgain | TargetMoved) else Verdict.STOP
+    passes = isinstance(error, TryAgain | TargetMoved) or (opened and isinstance(error, MissingRight))
+    return Verdict.RETRY if passes else Verdict.STOP
 
 
 def ends_all(options: CopyOptions, error: MirrorError) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -60,6 +61,22 @@ def test_right_that_is_taken_away_in_the_middle_is_named(
     (source if side == "source" else target).script.on(api, denied, when=fetches_data if api == "Fetch" else None)
     with pytest.raises(TryAgain, match=f"no progress for .*{said}.*kafka-acls --add"):
         raise error_of(source, target, give_up_after_s=-1.0) or AssertionError("it went through")
+
+
+@pytest.mark.parametrize("back", [True, False], ids=["comes-back", "stays-away"])
+def test_right_that_is_away_when_a_partition_is_opened_again_may_come_back(
+    source: DrivenCluster, target: DrivenCluster, writer: Writer, back: bool
+) -> None:
+    """A tool that replaces a rule deletes it first. The opening behind a denied fetch must not end a tail for good."""
+    writer.plain(5)
+    denied = Fault.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, {TP})
+    away = replace(denied, after=lambda _: source.script.on("ListOffsets", denied, times=2 if back else None))
+    source.script.on("Fetch", away, when=fetches_data, times=1)
+    if back:
+        assert error_of(source, target) is None and is_equal(source, target)
+        return
+    with pytest.raises(TryAgain, match="no progress for .*lacks Describe on topic 't'"):
+        raise error_of(source, target, give_up_after_s=0.2) or AssertionError("it went through")
 
 
 def test_right_that_priming_lacks_stops_it_at_once(source: DrivenCluster, target: DrivenCluster, writer: Writer) -> None:
