@@ -177,6 +177,20 @@ def test_who_leaves_has_stopped(dealt: Dealt, state: MemoryState) -> None:
     assert dealt.results(**numbers) == []
 
 
+def test_who_has_only_vanished_with_the_state_may_copy_on(dealt: Dealt, state: MemoryState) -> None:
+    """Its topic was deleted, or lost records: the driver has to wait for tasks that nobody can hear."""
+    signs = Heartbeat(state, process(job="b"))
+    for _ in range(2):
+        signs.give(RUNNING)
+        dealt.look(1.0)
+    numbers = dealt.dealer.give({"b": share(1)})
+    dealt.look()
+    state.write(dict.fromkeys(state.read()))
+    dealt.look()
+    assert dealt.dealer.unheard(numbers) == ["b"]
+    assert dealt.results(**numbers) is None
+
+
 def test_a_report_ends_the_turn_and_one_on_an_older_share_does_not(dealt: Dealt, state: MemoryState) -> None:
     signs = Heartbeat(state, process(job="b"))
     for _ in range(2):
