@@ -67,9 +67,10 @@ def swap_fence(
 
 
 def of_fence(target: Side, mirror: str) -> OfFence:
-    """Return what the swapped fence of a mirror has changed on its source, for who copies that one's rules.
+    """Return what the fence of a mirror has changed on its source, for who copies that one's rules.
 
-    What denies to everybody is told by its form (:func:`~airflow_mirror.sync.acl_rules.looks_like_fence`).
+    What denies to everybody is told by its form (:func:`~airflow_mirror.sync.acl_rules.looks_like_fence`). What lets
+    everybody read a topic that was open is so only beside that, and comes a request before it.
     """
     try:
         there = decision.fence_state(target.ledger.values(), mirror)
@@ -83,7 +84,7 @@ def of_fence(target: Side, mirror: str) -> OfFence:
     if there.is_over:
         return OfFence(decided=decided)
     intent = intent_of(target, mirror, there)
-    added = frozenset({*intent.instead_deny, *intent.instead_allow})
+    added = frozenset({*intent.allow, *intent.instead_deny, *intent.instead_allow})
     return OfFence(added, frozenset(intent.taken_away), decided)
 
 

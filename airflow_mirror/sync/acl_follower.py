@@ -2,6 +2,10 @@
 
 The rules, the order of writing and what a crash leaves are those of :mod:`airflow_mirror.sync.acls`. Those of writers
 come at the cutover: who writes to a target topic earlier stops its copy.
+
+While a fence of the mirror stands at the source no rule follows. Some of its rules look like the site's own until the
+others are there, which come and go in requests of their own: what lets everybody read a topic that had no rule would be
+the first rule of the target's topic, and close it to writers.
 """
 
 from __future__ import annotations
@@ -10,14 +14,20 @@ import logging
 from dataclasses import dataclass, replace
 
 from airflow_mirror.errors import NoAuthorizer
+from airflow_mirror.ledger.records import FENCE
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync import seen_acls
-from airflow_mirror.sync.acls import AclOptions, AclReport, sync_acls
+from airflow_mirror.sync.acls import AclOptions, AclReport, OfFence, sync_acls
 from airflow_mirror.sync.passes import Pass, PassReport, listed, ours
 
 log = logging.getLogger(__name__)
 
 _LOGGED = 200  # lines of a pass
+_OVER = ("lifted", "closed")  # phases of a fence (cutover.decision) of which nothing is left at the source
+
+
+class _FenceStands(Exception):  # noqa: N818  # it is none: the pass is left out
+    pass
 
 
 @dataclass(kw_only=True)
@@ -64,12 +74,28 @@ class AclFollower(Pass[AclFollowReport]):
             acls = sync_acls(
                 plan, self._source, self._target,
                 AclOptions(remove=plan.mirror.remove_acls, own=plan.mirror.own_principals),
-                granted=self._granted,
+                granted=self._granted, fence=self._no_fence,
             )  # fmt: skip
+        except _FenceStands:
+            report.notes = ["no rules follow while a fence of the mirror stands at the source"]
+            return
         except NoAuthorizer:
             report.notes = ["no rules follow: the target has no authorizer"]
             return
         report.add(acls)
+        self._note(plan, acls)
+
+    def _no_fence(self) -> OfFence:
+        """Return what is decided about the mirror's fence. :raises _FenceStands: it may have rules at the source."""
+        name = self._sides.mirror.name
+        there = FENCE.get(self._sides.ledger.values(), name)
+        if there is None:
+            return OfFence()
+        if there["phase"] not in _OVER:
+            raise _FenceStands
+        return OfFence(decided=f"{there['id']} {there['phase']}")
+
+    def _note(self, plan: Plan, acls: AclReport) -> None:
         if to_note := seen_acls.changed(plan.mirror.name, self._state.read(), acls.diff.later):
             with self._granted() as permit:
                 self._state.write(to_note, permit)

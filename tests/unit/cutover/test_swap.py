@@ -248,7 +248,7 @@ def test_what_a_swapped_fence_has_changed_is_told_to_who_copies_the_rules(
     """Copied to the target, its DENY by name would keep applications out of the cluster that they were moved to."""
     source = fenced(tmp_path, *BEFORE)
     before = of_fence(on(tmp_path, source).target, "flow")
-    assert not before.added and not before.taken
+    assert {acl.operation for acl in before.added} <= {"READ", "DESCRIBE_CONFIGS"} and not before.taken
     swap(tmp_path, source)
     told = of_fence(on(tmp_path, source).target, "flow")
     assert rule("orders", "WRITE", "DENY", "User:a") in told.added

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
+from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.errors import InvalidField, LeaseLost, LedgerNewer
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.sync import seen_acls
 from airflow_mirror.sync.acl_follower import AclFollower, AclFollowReport
 from tests.builders import plan_of, rule, topic_plan
 from tests.followed import sides
-from tests.unit.ledger.memory import MemoryState
+from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.sync.confirmed import Confirmed
 from tests.unit.sync.test_acls import ALICE, DENY, READ, WRITE, Cluster
 
@@ -30,13 +31,18 @@ class World:
         self.plan = replace(plan_of(self.mirror(), *topics), known_topics=dict.fromkeys(("orders", "users"), "identical"))
         self.active, self.right = {"orders", "users"}, Confirmed()
         monkeypatch.setattr("airflow_mirror.sync.passes.active_topics", lambda *_: self.active)
-        self.state = MemoryState()
+        self.state, self.ledger = MemoryState(), MemoryLedger()
 
     def mirror(self, **fields: Any) -> Mirror:
         return Mirror(name="m", source="dc1", target="dc2", **fields)
 
     def follow(self) -> AclFollowReport:
-        return AclFollower(sides(self.plan, self.source, self.target, self.right, state=self.state)).follow(0)
+        given = sides(self.plan, self.source, self.target, self.right, state=self.state, ledger=self.ledger)
+        return AclFollower(given).follow(0)
+
+    def fence(self, phase: str) -> None:
+        one = FenceState(run="r", attempt=1, id="i", plan="p", revision="p", owner="o", max_fence_s=60.0, phase=phase)
+        self.ledger.decide(lambda _: {"fence/m": {"v": 1, **asdict(one)}})
 
 
 @pytest.fixture
@@ -136,3 +142,30 @@ def test_job_that_lost_the_lease_grants_nothing_more(world: World, confirmed: in
     with pytest.raises(LeaseLost):
         world.follow()
     assert world.target.acls == ({DENY} if confirmed == 2 else set())
+
+
+@pytest.mark.parametrize("phase", ["up", "lifting", "closing", "lifted", "closed"])
+def test_nothing_of_a_fence_follows(world: World, phase: str) -> None:
+    """Its DENY comes, or goes, a request apart from what lets everybody read: without it that looks like the site's."""
+    readable = {rule("orders", op, "ALLOW") for op in ("READ", "DESCRIBE_CONFIGS")}
+    world.source.acls = {*readable, OTHER}
+    world.fence(phase)
+    report = world.follow()
+    if phase in ("lifted", "closed"):
+        assert world.target.acls == {*readable, OTHER}, "then they are the site's"
+    else:
+        assert not world.target.acls and str(report).endswith(
+            "no rules follow while a fence of the mirror stands at the source"
+        )
+
+
+def test_rules_that_a_fence_came_between_are_not_believed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    described = world.source.describe_acls
+
+    def up(**match: Any) -> Any:
+        world.fence("up")
+        return described(**match)
+
+    monkeypatch.setattr(world.source, "describe_acls", up)
+    world.follow()
+    assert not world.target.acls
