@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,6 @@ from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.raised import Raised, alone, fence_for, intent_of
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
-from airflow_mirror.cutover.rollback.reverse import fenced_by
 from airflow_mirror.errors import (
     CutoverRunning,
     FenceNotLifted,
@@ -230,8 +229,17 @@ def hand_over_copied_back(source: Side, back: str, run: str, cut_over: Callable[
     # Who arms the way back may have died, or may stand still, before the topics became that mirror's, or before its plan
     # was kept: nothing is handed over then, and whoever starts its tail later would claim them.
     last = last_hash(source.ledger.values(), back)
-    planned = fenced_by(cut_over()) if last is None else source.plan(back, last)
+    planned = _fenced(cut_over(), back) if last is None else source.plan(back, last)
     ownership.hand_over_planned(source.ledger, planned, source.admin, by, at)
+
+
+def _fenced(plan: Plan, back: str) -> Plan:
+    """Return which topics the mirror that copies back could write to, as a plan of it that nobody has made."""
+    topics = tuple(replace(t, target_topic=t.source_topic) for t in plan.topics)
+    return replace(
+        plan, mirror=replace(plan.mirror, name=back), topics=topics, source_cluster_id=plan.target_cluster_id,
+        target_cluster_id=plan.source_cluster_id,
+    )  # fmt: skip
 
 
 def handed_over_by(run: str) -> str:

@@ -39,15 +39,6 @@ def reverse_of(mirror: Mirror, exclude_topics: Collection[str] = ()) -> Mirror:
     )  # fmt: skip
 
 
-def fenced_by(plan: Plan) -> Plan:
-    """Return which topics the reverse mirror could write to, as a plan of it that nobody has made: those of the fence."""
-    topics = tuple(replace(t, target_topic=t.source_topic) for t in plan.topics)
-    return replace(
-        plan, mirror=reverse_of(plan.mirror), topics=topics, source_cluster_id=plan.target_cluster_id,
-        target_cluster_id=plan.source_cluster_id,
-    )  # fmt: skip
-
-
 def not_reversible(plan: Plan) -> list[str]:
     """Return why a plan's topics can't be copied back at the same offsets, as readable lines; nothing if they can."""
     mapped = [t.source_topic for t in plan.topics if t.mode != "identical"]
