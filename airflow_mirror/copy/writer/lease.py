@@ -184,11 +184,22 @@ def shorten(target: WireCluster, token: LeaseToken, short: bool) -> None:
     client.init(token.short_mark_ms if short else token.mark_ms, token.producer_id, seen.epoch)
 
 
-def withdraw(target: WireCluster, token: LeaseToken) -> LeaseToken:
+@dataclass
+class Half:
+    """A withdrawal's first request, for who calls again because the second one had no answer.
+
+    :ivar at: producer id and epoch that it leads to; None: there was none.
+    """
+
+    at: tuple[int, int] | None = None
+
+
+def withdraw(target: WireCluster, token: LeaseToken, half: Half | None = None) -> LeaseToken:
     """Take our own lease again, so that every task that holds ``token`` stops, wherever it runs.
 
     The lease stays held: a new job must not start before those tasks have ended.
 
+    :param half: of an earlier call for this token, which got so far; it is completed.
     :raises Fenced: another job already holds the lease; the tasks stop for that reason.
     """
     client = TransactionClient(target, token.transactional_id)
@@ -196,8 +207,14 @@ def withdraw(target: WireCluster, token: LeaseToken) -> LeaseToken:
     # From the first of them on no task confirms, since 60,000 ms is nobody's mark: six seconds later none writes. Dying
     # between the two is the same as in `take`; dying behind them leaves a mark without tasks, and the next job waits in
     # vain.
-    producer_id, epoch = client.init(handover.HELD_MS, token.producer_id, _seen(client, token).epoch)
-    return _mark(client, producer_id, epoch, 0.0)
+    half, seen = half or Half(), client.describe()
+    # By comparison as ever: who takes the lease in this moment has made the same request, of which one is refused; and
+    # of the next one, too.
+    if seen is None or seen.timeout_ms != handover.HELD_MS or half.at != (seen.producer_id, seen.epoch):
+        epoch = _seen(client, token).epoch
+        half.at = token.producer_id, epoch + 1  # before it, since its answer may be lost
+        half.at = client.init(handover.HELD_MS, token.producer_id, epoch)
+    return _mark(client, *half.at, 0.0)
 
 
 def release(target: WireCluster, token: LeaseToken) -> None:

@@ -51,7 +51,7 @@ class HeldLease:
         self.token = lease.take(target, mirror)
         self.safe_at = clock() + self.token.wait_s
         self.wants_short = wants_short
-        self._lock = threading.Lock()
+        self._lock, self._half = threading.Lock(), lease.Half()
 
     @property
     def is_safe(self) -> bool:
@@ -81,7 +81,7 @@ class HeldLease:
         """
         token = self.token
         try:
-            token = lease.withdraw(self._target, token)
+            token = lease.withdraw(self._target, token, self._half)
         except Fenced:
             self._lose(token)
             raise
@@ -90,6 +90,7 @@ class HeldLease:
     def _lose(self, token: LeaseToken) -> None:
         with self._lock:
             self.token, self.safe_at = token, min(self.safe_at, self.clock() + lease.HANDOVER_S)
+            self._half = lease.Half()
 
     def require_wanted(self) -> None:
         """Return unless the lease was taken to end all writing. :raises WritingEnded: it was."""
@@ -111,7 +112,7 @@ class HeldLease:
         wait_s = lease.HANDOVER_S if token.is_first else token.wait_s
         self.safe_at = max(self.safe_at, self.clock() + wait_s)
         pause(wait_s)
-        self.token = token  # not before: what follows the data would write at once
+        self.token, self._half = token, lease.Half()  # not before: what follows the data would write at once
 
     def release(self) -> None:
         """Release the lease, unless a task may still write: then the next job has to wait for it."""

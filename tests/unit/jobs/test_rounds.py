@@ -194,6 +194,22 @@ def test_a_withdrawal_that_failed_is_tried_again(bulk: Bulk) -> None:
     assert [rate for rate, _ in bulk.rounds] == [None, 7] and len(refused.hits) == 3
 
 
+def test_a_withdrawal_that_got_half_way_is_completed(bulk: Bulk) -> None:
+    """Its coordinator failed over between its two requests: who holds the lease is not another job."""
+    refused = Fault.refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    bulk.cluster.script.clear()
+    second = bulk.cluster.script.on("InitProducerId", refused, times=2, when=is_withdrawal)
+
+    def slow_down() -> None:
+        bulk.wish("rate", Wish.now(7))
+        bulk.heard()
+
+    bulk.during = at(150, slow_down)
+    results = bulk.run()
+    assert [rate for rate, _ in bulk.rounds] == [None, 7] and len(second.hits) == 2
+    assert all(result.done for result in results)
+
+
 def test_a_target_without_a_ledger_gets_no_signs(tmp_path: Path) -> None:
     with LedgerCluster(tmp_path) as cluster, WireCluster(cluster.config) as wire:
         cluster.delete(DECISIONS)
