@@ -42,20 +42,22 @@ def run_verify(
     :raises InvalidField: the level is unknown; raised before a task is started.
     """
     check_level(level)
-    lists = [[asdict(pair) for pair in pairs] for pairs in dealt if pairs]
+    lists = [json.dumps([asdict(pair) for pair in pairs]) for pairs in dealt if pairs]
     if not lists:
         return []
     handed = handover or Handover()
 
-    def compare(numbers: Iterator[int]) -> Iterator[str]:
+    # What it has of its own stays small: Spark writes a function's pickle above 1 MB to a file, and settings must not be
+    # in a file. So the pairs are data.
+    def compare(given: Iterator[str]) -> Iterator[str]:
         handed.accept()
-        for number in numbers:
-            pairs = [PartitionPair(**values) for values in lists[number]]
+        for text in given:
+            pairs = [PartitionPair(**{**one, "cleaned_on": tuple(one["cleaned_on"])}) for one in json.loads(text)]
             sides = load(source, "source"), load(target, "target")
             for verdict in compare_partitions(pairs, *sides, level, maps=maps, isolation=isolation):
                 yield json.dumps(verdict.to_dict())
 
     # A partition of Spark's for each list, so that it becomes a task of its own.
-    tasks = context.parallelize(range(len(lists)), len(lists))
+    tasks = context.parallelize(lists, len(lists))
     verdicts = [PartitionComparison.from_dict(json.loads(line)) for line in tasks.mapPartitions(compare).collect()]
     return sorted(verdicts, key=lambda v: (v.source_topic, v.partition))

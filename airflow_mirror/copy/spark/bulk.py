@@ -7,7 +7,6 @@ the JVM. One task owns whole partitions: a partition is never split, because its
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -31,19 +30,19 @@ def run_bulk(
     :param handover: the clusters' settings for executors that can't read ``work``'s references themselves.
     """
     handed = handover or Handover()
-    # Keep it small: Spark writes a function's pickle above 1 MB to a file, and settings must not be in a file.
-    lists = [zlib.compress(json.dumps([r.to_dict() for r in ranges]).encode()) for ranges in dealt]
+    lists = [json.dumps([r.to_dict() for r in ranges]) for ranges in dealt]
 
-    def copy(numbers: Iterator[int]) -> Iterator[str]:
+    # What it has of its own stays small: Spark writes a function's pickle above 1 MB to a file, and settings must not be
+    # in a file. So the ranges are data.
+    def copy(given: Iterator[str]) -> Iterator[str]:
         from airflow_mirror.copy.spark.attempt import carry_out
 
         handed.accept()
-        for number in numbers:
-            ranges = [CopyRange(**values) for values in json.loads(zlib.decompress(lists[number]))]
-            yield from carry_out(work, ranges)
+        for text in given:
+            yield from carry_out(work, [CopyRange(**values) for values in json.loads(text)])
 
     # A partition of Spark's for each list, so that it becomes a task of its own.
-    tasks = context.parallelize(range(len(lists)), len(lists))
+    tasks = context.parallelize(lists, len(lists))
     # A driver that dies here loses all results and nothing of the copy: where each partition stands is in the target's
     # log. Its tasks end with Spark's, or when the next job takes the lease.
     return [PartitionResult(**json.loads(result)) for result in tasks.mapPartitions(copy).collect()]
