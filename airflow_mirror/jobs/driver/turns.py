@@ -226,7 +226,8 @@ class Tail:
     def options(self) -> CopyOptions:
         """How the tasks of the next turn copy."""
         options = replace(self._job.options, max_bytes_per_second=self._rate)
-        return options if self._most is None else shared(options, self._most)
+        # Of few partitions there are fewer tasks, and all together have the rate.
+        return options if self._most is None else shared(options, min(self._most, len(self.ranges) or self._most))
 
     def hear(self, wishes: Wishes) -> bool:
         """Copy at the wished rate from the next turn on; return whether it is another one than until now.

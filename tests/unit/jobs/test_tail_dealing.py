@@ -158,6 +158,17 @@ def test_executor_that_joins_brings_no_more_shares_of_a_rate(tail: Tail) -> None
     assert len(lists(tail)) == tail.tasks == 1
 
 
+def test_few_partitions_have_the_whole_rate(tail: Tail) -> None:
+    """There are no more tasks than partitions: shares of tasks that do not run would be lost."""
+    tail.slots, tail.ranges = (lambda: 16), tail.ranges[:2]
+    tail.hear(Wishes())
+    tail.deal()
+    assert len(lists(tail)) == 2 and turn_of(tail)["options"]["max_bytes_per_second"] == 50.0
+    tail.ranges = tail.ranges[:1]
+    tail.deal()
+    assert turn_of(tail)["options"]["max_bytes_per_second"] == 100.0
+
+
 def test_a_wished_rate_holds_from_the_next_turn_on(tail: Tail) -> None:
     """It replaces the Mirror's, and ends with the wish. The tasks that run when it begins share it."""
     share = lambda: turn_of(tail)["options"]["max_bytes_per_second"]  # noqa: E731
