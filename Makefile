@@ -144,7 +144,7 @@ docs: setup ## check the docs: links, commands, options, parameters, imports, ta
 	$(BIN)/python -m pytest -q tests/unit/test_docs.py tests/unit/test_commands_in_docs.py \
 	  tests/provider/test_docs_of_operators.py tests/unit/copy/test_states.py tests/unit/test_benchmarks.py \
 	  tests/unit/jobs/test_monitoring.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict # with --quiet no warning is counted
 
 docs-release: setup ## keep the docs of a release on the branch gh-pages: make docs-release VERSION=0.2; pushes nothing
 	@test -n "$(VERSION)" || { echo "make docs-release: say VERSION=..." >&2; exit 1; }

@@ -1,11 +1,12 @@
-"""What the site has beside the pages: the README as its first one, and each page's first use of a word of the glossary as
-a link to what it means. MkDocs calls the functions ``on_...`` by their names.
+"""What the site has beside the pages: README, changelog and contributing, a list of the decisions, and each page's first
+use of a word of the glossary as a link to what it means. MkDocs calls the functions ``on_...`` by their names.
 """
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from posixpath import normpath, relpath
 from typing import TYPE_CHECKING
 
 from mkdocs.structure.files import File
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
-GLOSSARY = "glossary.md"
+GLOSSARY, DECISIONS = "glossary.md", "adr/index.md"
+PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+# Not what leads elsewhere, or into the page itself.
+_LINK = re.compile(r"\[([^\]\[]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 _ROW = re.compile(r"^\| ([a-z ,]+) \|(?= [^-])", re.MULTILINE)
 _TAG = re.compile(r"(<[^>]+>)")
 # Ordinary English, too: a link from another sense would explain the wrong thing, so that nouns are linked, or none.
@@ -27,15 +31,36 @@ _NO_PROSE = {"a", "code", "pre", "h1", "h2", "h3", "h4", "th", "svg", "script", 
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the README, with its links as they are from here."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    text = (
-        text.replace("](docs/", "](")
-        .replace("](CONTRIBUTING", "](../CONTRIBUTING")
-        .replace("](CHANGELOG", "](../CHANGELOG")
-    )
-    files.append(File.generated(config, "index.md", content=text))
+    """Add what lies beside docs/ and is read with it, and a page that lists the decisions."""
+    for name, page in PAGES.items():
+        files.append(File.generated(config, page, content=(ROOT / name).read_text(encoding="utf-8")))
+    files.append(File.generated(config, DECISIONS, content=decisions()))
     return files
+
+
+def decisions() -> str:
+    """Return the page that lists the decisions, the newest first."""
+    found = sorted((ROOT / "docs" / "adr").glob("*.md"), reverse=True)
+    titles = {path: path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") for path in found}
+    return "# Decisions\n\n" + "".join(f"- [{title}]({path.name})\n" for path, title in titles.items())
+
+
+def links_on_site(markdown: str, at: str) -> str:
+    """Return a page with its links as they are from there: of what is no page of the site the path is left.
+
+    :param at: where the page is on the site, ``adr/0001-x.md``. A generated one has its links from the repository's root.
+    """
+    here = "." if at in PAGES.values() else str(PurePosixPath("docs") / PurePosixPath(at).parent)
+
+    def link(found: re.Match[str]) -> str:
+        text, path, anchor = found.groups(default="")
+        there = normpath(f"{here}/{path}")  # in the repository
+        page = PAGES.get(there) or (DECISIONS if there == "docs/adr" else there.removeprefix("docs/"))
+        if there.startswith("docs/") or there in PAGES:
+            return f"[{text}]({relpath(page, PurePosixPath(at).parent)}{anchor})"
+        return f"{text} (`{there}`)"
+
+    return _LINK.sub(link, markdown)
 
 
 def words() -> list[str]:
@@ -45,10 +70,9 @@ def words() -> list[str]:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let each word of the glossary be a place that a link can lead to."""
-    if page.file.src_uri != GLOSSARY:
-        return markdown
-    return _ROW.sub(_anchored, markdown)
+    """Have links lead to pages of the site, and let each word of the glossary be a place that one can lead to."""
+    markdown = links_on_site(markdown, page.file.src_uri)
+    return _ROW.sub(_anchored, markdown) if page.file.src_uri == GLOSSARY else markdown
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:

@@ -107,7 +107,13 @@ def nav() -> dict[str, list[str]]:
 def test_every_page_is_of_one_kind() -> None:
     """A page that teaches, leads, lists and explains at once serves nobody: it is split, or its other part moves."""
     assert list(nav()) == ["Home", *KINDS.values()]
-    pages = {"index.md", "adr/", *(str(page.relative_to(DOCS)) for page in DOCS.glob("*.md"))}
+    pages = {
+        "index.md",
+        "adr/index.md",
+        "changelog.md",
+        "contributing.md",
+        *(str(page.relative_to(DOCS)) for page in DOCS.glob("*.md")),
+    }
     assert sorted(page for group in nav().values() for page in group) == sorted(pages)
 
 
@@ -115,7 +121,8 @@ def test_first_page_and_navigation_have_a_page_under_the_same_kind() -> None:
     rows = re.findall(r"^\| ([a-z ]+) \| (.+) \|$", text("README.md").partition("## Where to go")[2], re.MULTILINE)
     assert [row for row, _ in rows] == list(KINDS)
     for row, links in rows:
-        assert {*re.findall(r"\]\(docs/([^)#]+)", links)} <= {*nav()[KINDS[row]]}, row
+        led_to = {page.replace("adr/", "adr/index.md") for page in re.findall(r"\]\(docs/([^)#]+)", links)}
+        assert led_to <= {*nav()[KINDS[row]]}, row
 
 
 # --- README ----------------------------------------------------------------------------------------------------------
@@ -371,6 +378,20 @@ def test_first_use_of_a_word_on_a_page_leads_to_the_glossary(site: Any) -> None:
     assert site.linked(page, "../glossary/") == (
         '<h2>Lease</h2><p>A <code>lease</code>, a <a class="word" href="../glossary/#lease">Lease</a>, '
         '<a href=\'x\'>two leases</a>; the lease. It holds; on <a class="word" href="../glossary/#hold">hold</a>.</p>'
+    )
+
+
+def test_links_lead_to_pages_of_the_site(site: Any) -> None:
+    """What is none there is named: a link would be dead."""
+    page = "[a](../README.md#x) [b](../CHANGELOG.md) [c](../tests/memory/README.md) [d](mirror.md#y) [e](adr/) [f](https://x/y)"
+    assert site.links_on_site(page, "tutorial.md") == (
+        "[a](index.md#x) [b](changelog.md) c (`tests/memory/README.md`) [d](mirror.md#y) [e](adr/index.md) [f](https://x/y)"
+    )
+    assert site.links_on_site("[a](../../CONTRIBUTING.md#x) [b](0001-x.md)", "adr/0002-y.md") == (
+        "[a](../contributing.md#x) [b](0001-x.md)"
+    )
+    assert site.links_on_site("[a](docs/errors.md) [b](CONTRIBUTING.md) [c](#z)", "index.md") == (
+        "[a](errors.md) [b](contributing.md) [c](#z)"
     )
 
 
