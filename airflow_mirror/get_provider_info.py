@@ -110,8 +110,8 @@ def get_provider_info() -> dict[str, Any]:
                 "description": "Settings of airflow-mirror.",
                 "options": {
                     "home": _option(
-                        "Directory for plans, jobs, offset maps and reports; every worker must see the same one. "
-                        "Empty means $AIRFLOW_HOME/mirror.",
+                        "Directory for plans, jobs and reports; workers that copy in bulk and compare must see the same "
+                        "one. Empty means $AIRFLOW_HOME/mirror.",
                         "string",
                         "",
                         "/shared/mirror",

@@ -38,8 +38,8 @@ __all__ = ["dag"]
 
 CANARIES = "Topic and canaries"  # closed until somebody opens it; what stands in no section is open when the form is
 PARAMS = {
-    "source": connection("source", "Connection (type `kafka`) of the cluster to lose."),
-    "target": connection("target", "Connection (type `kafka`) to fail over to."),
+    "source": connection("source", "Connection (type *Kafka cluster*) of the cluster to lose."),
+    "target": connection("target", "Connection (type *Kafka cluster*) to fail over to."),
     "groups_of": Param(
         "", title="Groups of mirror", type=["string", "null"],
         description_md="Name of a mirror between these clusters: how far would a failover set back its consumer groups? "

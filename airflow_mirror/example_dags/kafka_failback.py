@@ -31,7 +31,7 @@ PARAMS = {
     "name": Param(
         "migration", title="Name", type="string", minLength=1, description_md="Of the mirror that was cut over.",
     ),
-    "source": connection("source", "Connection (type `kafka`) of its source."),
+    "source": connection("source", "Connection (type *Kafka cluster*) of its source."),
     "target": connection("target", "Connection of its target, where applications write."),
     "approval": Param(
         True, title="Ask before the rollback", type="boolean",

@@ -39,7 +39,7 @@ from airflow_mirror.wording import plain
 __all__ = ["dag", "failover"]
 
 PARAMS = {
-    "target": connection("target", "Connection (type `kafka`) of the cluster to promote."),
+    "target": connection("target", "Connection (type *Kafka cluster*) of the cluster to promote."),
     "name": Param(
         "replication", title="Name", type="string", minLength=1,
         description_md="Of the mirror whose source is gone. `airflow-mirror status` lists those of a target.",

@@ -17,8 +17,8 @@ __all__ = ["dag"]
 
 PARAMS = {
     "name": Param("migration", title="Name", type="string", minLength=1, description_md="Of the mirror."),
-    "source": connection("source", "Connection (type `kafka`) of the fenced cluster."),
-    "target": connection("target", "Connection (type `kafka`) that has the ledger."),
+    "source": connection("source", "Connection (type *Kafka cluster*) of the fenced cluster."),
+    "target": connection("target", "Connection (type *Kafka cluster*) that has the ledger."),
     "fence": Param(
         "acl", title="Fence", type="string", description_md="How it was raised, as in the cutover's form.",
     ),

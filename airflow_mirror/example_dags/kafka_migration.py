@@ -52,8 +52,8 @@ PARAMS = {
         "migration", title="Name", type="string", minLength=1,
         description_md="Of this flow. Its plan, jobs and reports are kept under it.",
     ),
-    "source": connection("source", "Connection (type `kafka`) to read from."),
-    "target": connection("target", "Connection (type `kafka`) to write to."),
+    "source": connection("source", "Connection (type *Kafka cluster*) to read from."),
+    "target": connection("target", "Connection (type *Kafka cluster*) to write to."),
     "topics": Param(
         title="Topics", type="array", items={"type": "string"}, minItems=1,
         description_md="To move: names, or regular expressions for whole names; one a line. `.*` is all of them.",

@@ -18,7 +18,7 @@ __all__ = ["dag"]
 PARAMS = {
     # Neither has a default: a form that is sent off untouched must not pause anything.
     "name": Param(title="Name", type="string", minLength=1, description_md="Of the mirror."),
-    "target": connection("target", "Connection (type `kafka`) of its target."),
+    "target": connection("target", "Connection (type *Kafka cluster*) of its target."),
     "action": Param(
         title="Action", type="string", enum=["pause", "resume", "rate"],
         description_md="`pause`: nothing is copied until `resume`, and what the source deletes meanwhile is lost.",

@@ -26,7 +26,7 @@ PARAMS = {
     "name": Param(
         "migration", title="Name", type="string", minLength=1, description_md="Of the mirror that was cut over.",
     ),
-    "source": connection("source", "Connection (type `kafka`) of its old source."),
+    "source": connection("source", "Connection (type *Kafka cluster*) of its old source."),
     "target": connection("target", "Connection of its target, where applications write."),
     "export_to": Param(
         None, title="Export diverged records to", type=["null", "string"],

@@ -27,8 +27,8 @@ PARAMS = {
     "name": Param(
         "window-backfill", title="Name", type="string", description_md="Of this flow. Its files are kept under it.",
     ),
-    "source": connection("source", "Connection (type `kafka`) to read from."),
-    "target": connection("target", "Connection (type `kafka`) to write to."),
+    "source": connection("source", "Connection (type *Kafka cluster*) to read from."),
+    "target": connection("target", "Connection (type *Kafka cluster*) to write to."),
     # A DAG with a schedule has to have a default, and nobody should copy everything by a click.
     "topics": Param(
         [], title="Topics", type="array", items={"type": "string"},
