@@ -172,8 +172,8 @@ class UnknownConnection(InputError):
     conn_id: str
     role: str
     what = "connection {conn_id!r} (the {role} cluster) does not exist"
-    remedy = """Create a connection of type 'kafka' with this id (Admin > Connections, or AIRFLOW_CONN_{variable}), or
-        correct the Mirror's {role}."""
+    remedy = """Create a connection of type 'Kafka cluster' with this id (Admin > Connections, or
+        AIRFLOW_CONN_{variable}), or correct the Mirror's {role}."""
     variable = property(lambda e: e.conn_id.upper())
 
 
@@ -303,13 +303,11 @@ class OpeningTooLarge(InputError):
     topics: int
     needs: int
     takes: int
-    what = """the decision that opens {topics:,} topics is a record of up to {needs:,} bytes, and topic {ledger!r} of the
-        target takes {takes:,}"""
-    cause = """all topics of a mirror are opened in one record, and the broker would refuse it behind the fence, as the
-        last step"""
-    remedy = """Let that topic take more: kafka-configs.sh --alter --entity-type topics --entity-name {ledger}
-        --add-config max.message.bytes={enough}. Or let part of the topics pass to another mirror, with a cutover of its
-        own: 'airflow-mirror split'."""
+    what = "{topics:,} topics can't be opened at once"
+    cause = """the record that opens them has up to {needs:,} bytes, and topic {ledger!r} of the target takes {takes:,}:
+        it would be refused behind the fence"""
+    remedy = """kafka-configs.sh --alter --entity-type topics --entity-name {ledger} --add-config
+        max.message.bytes={enough}; or 'airflow-mirror split' the mirror."""
 
     @property
     def enough(self) -> int:
@@ -323,10 +321,9 @@ class OpenByDefaultUnknown(InputError):
     topics: Sequence[str]
     why: str
     what = "{topics:count} topic(s) of the {cluster} have no ACL ({topics}), and {why}."
-    cause = """If such topics are open to everybody, the fence's first ACL would cut off their readers; if they are not,
-        allowing reading would give away rights that nobody had. Nothing was touched"""
-    remedy = """Check the brokers' files and set open_by_default=True where allow.everyone.if.no.acl.found is true,
-        open_by_default=False elsewhere (in a DAG's form: 'open without ACLs?')."""
+    cause = "A wrong guess would cut off their readers, or let in who had no right. Nothing was touched"
+    remedy = """Look up allow.everyone.if.no.acl.found on the brokers, and say it: open_by_default=True or False (in a
+        DAG's form: '... open without ACLs?', Yes or No)."""
 
 
 class PlanOutdated(InputError):
@@ -357,9 +354,8 @@ class PreviewTooOld(InputError):
     mirror: str
     at: str
     valid_s: float
-    what = "mirror {mirror!r}"
-    cause = """what was shown before this cutover was seen at {at}, more than {valid_s:.0f} s ago (approval_valid_s).
-        Nothing was touched"""
+    what = "mirror {mirror!r}: what was shown before its cutover is too old"
+    cause = "it was seen at {at}, more than {valid_s:.0f} s ago (approval_valid_s). Nothing was touched"
     remedy = "Clear the preview with all tasks after it, an approval included."
 
 
@@ -640,8 +636,8 @@ class LeaseLost(TryAgain):
     what = "writer lease {transactional_id!r}"
     cause = """this job holds epoch {held}, the coordinator says {seen}. Another job of this mirror took over, or all its
         writing was ended, as by a cutover"""
-    remedy = """This job has stopped writing; nothing that it wrote is in doubt. 'airflow-mirror status' says which it
-        was, before you start this one again."""
+    remedy = """It has stopped writing, and nothing that it wrote is in doubt. Before you start it again, see
+        'airflow-mirror status'."""
 
     def __post_init__(self) -> None:
         if self.seen is None:
@@ -664,9 +660,8 @@ class TaskUnheard(TryAgain):
     partitions: Sequence[str]
     cause: str
     what = "partition {which}"
-    remedy = """Whoever copied may still write for some seconds, so nobody goes on under the same writer lease. The copy
-        withdraws it, waits, and goes on by itself. If that happens again and again, look for executors that were lost and
-        processes that were killed (memory, preempted nodes)."""
+    remedy = """Nothing to do: the copy waits for what may still write, and goes on by itself. If it happens again and
+        again, look for executors that were lost or killed (memory, preempted nodes)."""
     which = property(lambda e: some(e.partitions, 1))
 
 
@@ -765,11 +760,10 @@ class TargetGone(NeedsHuman):
     topic: str
     known: str
     found: str
-    what = """target topic {topic!r} was deleted and created again during the copy (id {known} when it was known to be
-        this mirror's, {found} now), and what was copied is gone"""
-    remedy = """The mirror does not write to the new one, which may be somebody else's. Find out who did that. If it is to
-        be this mirror's, delete it and plan again, which creates it with its settings; if not, mirror under another
-        name."""
+    what = """target topic {topic!r} was deleted and created again during the copy (its id was {known}, is {found}): what
+        was copied is gone"""
+    remedy = """Find out who did that. To copy again, delete the topic and plan anew; if it is somebody else's, mirror
+        under another name."""
 
 
 class CorruptBatch(PartitionStopped):
@@ -786,6 +780,8 @@ class VerificationFailed(NeedsHuman):
     differences: Sequence[str]
     what = "{differences:count} partition(s) differ between source and target"
     cause = "{differences:lines}"
+    remedy = """Don't cut over. Find out who else writes to the target. Then delete these target topics, plan, and copy
+        again."""
 
 
 class SchemasDiffer(NeedsHuman):
@@ -880,8 +876,7 @@ class TransactionsOpen(NeedsHuman):
     open_at: Mapping[str, tuple[int, int]]
     held: Sequence[str] = ()
     what = "transactions are still open {timeout_s:.0f} s after the fence was proven ({shown})"
-    remedy = """Their producer or its transaction.timeout.ms ends them. Stop the producers, or abort a hanging one
-        (kafka-transactions.sh abort)."""
+    remedy = "Stop their producers, or abort a hanging one (kafka-transactions.sh abort); then cut over again."
     shown = property(lambda e: [*e.held, *(f"{tp}: stable to {a} of {b}" for tp, (a, b) in sorted(e.open_at.items()))])
 
 
@@ -922,10 +917,9 @@ class OpeningUnfinished(NeedsHuman):
     run_dir: str
     cause: str
     what = "the cutover in {run_dir} ended while it opened the target"
-    remedy = """Nothing was undone and no fence was lifted: both clusters may take writes. Check whether applications
-        write to the target. If they do, keep the source fenced and run the cutover again: it continues from there. Where
-        it can't, 'airflow-mirror lift-fence --include-retained' ends its fence: the source takes writes again, and nobody
-        copies them."""
+    remedy = """Nothing was undone: both clusters may take writes. Where applications write to the target, keep the source
+        fenced and run the cutover again, which goes on. Where they don't, 'airflow-mirror lift-fence --include-retained'
+        opens the source."""
 
 
 class FencedOnce(NeedsHuman):
@@ -1073,8 +1067,8 @@ class LedgerMissing(InputError):
 
     what = """the target has no ledger (topic 'airflow-mirror.decisions'), which says which topics belong to which mirror
         and which are in production"""
-    remedy = """A first plan onto empty topics creates it; here data were written before. If this cluster never had a
-        ledger, run 'airflow-mirror ledger init'; if it had one, bring it back with 'airflow-mirror ledger restore'."""
+    remedy = """A first plan onto empty topics makes one. Where these have data: 'airflow-mirror ledger init' if there
+        never was one, 'airflow-mirror ledger restore' if there was."""
 
 
 class LedgerLost(NeedsHuman):
@@ -1091,7 +1085,8 @@ class DecidedLate(NeedsHuman):
 
     keys: Sequence[str]
     what = "the decision on {keys} came after its deadline"
-    cause = "by then others may have acted. It changed nothing."
+    cause = "by then others may have acted. It changed nothing"
+    remedy = "Look at 'airflow-mirror status', then call it again."
 
 
 class Undecided(TryAgain):

@@ -112,8 +112,9 @@ def config_of(name: str, role: str) -> ClientConfig:
         raise InputError(
             _neither(name, role),
             "Airflow was asked as it is set up on this host: its environment, its secrets backends, and its database",
-            f"Correct the path, or create a connection of type 'kafka' with this id. Hosts of workers have no database: "
-            f"run this where the API server or the scheduler runs, set AIRFLOW_CONN_{name.upper()}, or give a file.",
+            f"Correct the path, or create a connection of type 'Kafka cluster' with this id. Hosts of workers have no "
+            f"database: run this where the API server or the scheduler runs, set AIRFLOW_CONN_{name.upper()}, or give a "
+            "file.",
         ) from None
 
 
