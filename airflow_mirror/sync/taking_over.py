@@ -57,6 +57,8 @@ def taken_over(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, known
     group = mirror.start_group
     assert group is not None
     topics = source.topics([name for name in source.topic_names() if mirror.selects_topic(name)])
+    # Before its positions: a tool that commits and ends in between would be taken over where it stood before.
+    state = source.group_states([group])[group]
     positions = {
         tp: found.offset
         for tp, found in source.group_offsets(group).items()
@@ -66,7 +68,7 @@ def taken_over(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, known
         _require_empty(mirror, topics, target)
     starts = {topic_id: dict(several) for topic_id, several in known.items()}
     new = {tp: at for tp, at in positions.items() if tp.partition not in known.get(topics[tp.topic].topic_id, {})}
-    if new and (state := source.group_states([group])[group]) not in NO_MEMBERS:
+    if new and state not in NO_MEMBERS:
         raise InputError(
             f"start_group={group!r}",
             f"the group is {state} on the source, so the tool from which the mirror takes over still runs, and where "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
@@ -22,6 +22,7 @@ class Side:
         self.infos = {name: TopicInfo(name, f"id-of-{name}", count, 1) for name, count in topics.items()}
         self.end, self.state = end, "Empty"
         self.positions: dict[TopicPartition, GroupPosition] = {}
+        self.read: Callable[[], object] = lambda: None
 
     def topic_names(self) -> list[str]:
         return sorted(self.infos)
@@ -35,7 +36,9 @@ class Side:
         return {tp: known[when] if isinstance(when, str) else (-1, 17)[tp.partition > 0] for tp in tps}
 
     def group_offsets(self, _group: str) -> dict[TopicPartition, GroupPosition]:
-        return self.positions
+        found = dict(self.positions)
+        self.read()
+        return found
 
     def group_states(self, groups: list[str]) -> dict[str, str]:
         return dict.fromkeys(groups, self.state)
@@ -96,3 +99,18 @@ def test_a_group_without_positions_is_refused_only_where_a_tool_can_have_written
     assert begun(source, Side({"orders": 3})) == {}
     with pytest.raises(InputError, match=r"start_group='mm': it has no position.*target's orders hold records"):
         begun(source, Side({"orders": 3}, end=1))
+
+
+def test_tool_that_commits_and_ends_while_it_is_looked_at_still_ran(source: Side) -> None:
+    """Taken over at the positions that were read before, it would be copied twice from there."""
+    source.state = "Stable"
+
+    def ends() -> None:
+        source.state = "Empty"
+        source.positions[TopicPartition("orders", 1)] = GroupPosition(60)
+
+    source.read = ends
+    with pytest.raises(InputError, match="the group is Stable on the source"):
+        begun(source, Side({"orders": 3}, end=40))
+    source.read = lambda: None
+    assert begun(source, Side({"orders": 3}, end=40))["id-of-orders"][1] == 60
