@@ -381,9 +381,9 @@ def failing_over(world: World, n: int) -> None:
         "partitions": {"count": 50, "first": [[f"{tp}", n, n, n, True] for tp in world.tps[:50]]},
     }
     record.write_cut(failovers.Cut(at_ms=n, offsets=dict.fromkeys(world.tps, world.offset()), lost=lost))
-    record.write_done(
-        {"groups": {"count": 50, "lines": [f"application-{k:05d} at {world.tps[0]}: 1 -> 2" for k in range(50)]}}
-    )
+    lines = [f"application-{k:05d} at {world.tps[0]}: 1 -> 2" for k in range(50)]
+    for step in failovers.STEPS:
+        record.write_done(step, {"count": 50, "lines": lines if step == "groups" else []})
 
 
 def planning(world: World, n: int) -> None:

@@ -24,7 +24,7 @@ from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.jobs.runner.active import Watch
 from airflow_mirror.jobs.runner.guarding import guarded
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.ledger.decisions import Decisions, Ledger
+from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import PLAN, REPORT, SIGN
 from airflow_mirror.ledger.state import State, state_of
 from airflow_mirror.plan import ledger_store as plans
@@ -53,7 +53,7 @@ class Side:
         return self.admin.wire
 
     @cached_property
-    def ledger(self) -> Decisions:
+    def ledger(self) -> Ledger:
         """What is decided there."""
         # One reader for this side: what a permit reads is what its decisions rest on.
         return Ledger(self.admin, PATIENCE_S)

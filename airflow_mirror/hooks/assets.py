@@ -2,7 +2,7 @@
 
 The form is the Kafka provider's, and its converter makes OpenLineage's names of it. A cluster is named by the first of
 its ``bootstrap.servers``, as OpenLineage's own integrations (Spark, Flink, Debezium) name it: so lineage may join up with
-theirs where a connection lists its brokers as their settings do. It was never run with OpenLineage's provider itself.
+theirs where a connection lists its brokers as their settings do.
 
 Nothing that is told here ends a task. See ADR 50.
 """

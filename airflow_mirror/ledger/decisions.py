@@ -47,12 +47,6 @@ _NEWS_S = 30.0  # until every broker has heard of a new topic
 class Decisions(Protocol):
     """What was decided, and a way to decide."""
 
-    def begin(self) -> None:
-        """Let it be there, unless there was one; see :meth:`Ledger.begin`."""
-
-    def peek(self) -> Values:
-        """Return the newest values by key; nothing where there is no ledger."""
-
     def values(self) -> Values:
         """Return the newest values by key."""
 

@@ -108,8 +108,9 @@ class Record:
         """Return what the steps that are done found, by their names, in their order."""
         # Not there: nothing was noted, which is not the same as nothing was done. Each step can be done again.
         values = self._state.read()
-        found = {step: DONE.get(values, *self._mine, step) for step in DONE.under(values, *self._mine)}
-        return {step: found[step]["found"] for step in sorted(found, key=_place) if found[step] is not None}
+        steps = sorted(DONE.under(values, *self._mine), key=_place)
+        noted = ((step, DONE.get(values, *self._mine, step)) for step in steps)
+        return {step: one["found"] for step, one in noted if one is not None}
 
     def lacks(self) -> list[str]:
         """Return the steps that are not noted to be done."""
