@@ -207,6 +207,27 @@ def test_way_back_whose_fence_somebody_lifts_meanwhile_is_nobodys(
             ownership.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
 
 
+def test_arming_that_dies_behind_a_lifting_has_taken_nothing_out_of_production(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stood still right before its decision, and has no second look: nor does a call after it get so far."""
+    monkeypatch.setattr(GivenSide, "end_writing", lambda *_: None)
+    adopt = ownership.adopt
+
+    def adopted(*given: Any, **how: Any) -> None:
+        world.old.shut = False
+        assert lift_leftover_fence(world.on, "flow", include_retained=True)
+        with suppress(MirrorCutOver):
+            adopt(*given, **how)
+        raise Died
+
+    monkeypatch.setattr(ownership, "adopt", adopted)
+    with pytest.raises(Died):
+        world.arm()
+    with pytest.raises(MirrorCutOver):
+        ownership.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
+
+
 def test_fence_that_is_lifted_before_the_plan_is_kept_leaves_nothing_to_claim(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
