@@ -43,9 +43,18 @@ def wrapped(text: str, first: str = "", width: int = 110) -> str:
 
 
 def folded(text: str, width: int) -> str:
-    """Return a text in which the items of lists (:func:`listed`) take several lines where they are longer than that."""
-    items = ((line, line.startswith("  - ") and len(line) > width) for line in text.splitlines())
-    return "\n".join(wrapped(line[4:], "  - ", width) if is_long else line for line, is_long in items)
+    """Return a text whose lines take several where they are longer than that: items of lists, and those with a label.
+
+    A command stays on one line, to be copied; so does a line of neither kind.
+    """
+    return "\n".join(_folded(line, width) for line in text.splitlines())
+
+
+def _folded(line: str, width: int) -> str:
+    label = re.match(r"  - |  \w+: ", line)
+    if label is None or len(line) <= width or (label[0] != "  - " and " --" in line):
+        return line
+    return wrapped(line[label.end() :], label[0], width)
 
 
 def count(number: int, noun: str) -> str:

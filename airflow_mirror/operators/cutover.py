@@ -362,7 +362,7 @@ class LiftFenceOperator(MirrorOperator):
         writer lease is taken first, so that no tail copies them.
     """
 
-    template_fields: Sequence[str] = ("mirror", "fence", "include_retained", "any_run")
+    template_fields: Sequence[str] = ("mirror", "fence", "include_retained", "any_run", "raised_by")
 
     def __init__(
         self, *, fence: str = "acl", include_retained: bool | str = False, any_run: bool | str = False,

@@ -241,7 +241,7 @@ def test_what_is_no_reference_is_refused_without_showing_it(
     given: str, others: dict[str, Any], context: dict[str, Any], connections: Callable[..., None],
     mirror: dict[str, Any], plan: Plan, home: Path,
 ) -> None:  # fmt: skip
-    with pytest.raises(AirflowFailException, match="(?s)InvalidField: secrets=.*never a secret") as e:
+    with pytest.raises(AirflowFailException, match=r"(?s)InvalidField: secrets=.*never a\s+secret") as e:
         SyncAclsOperator(task_id="t", mirror=mirror, plan=PLAN, parts="users", secrets=given).execute(context)
     assert given not in str(e.value) and others == {}
 

@@ -100,7 +100,7 @@ def test_drill_stands_back_from_another_airflows_and_touches_nothing_of_it(
     assert state.read() == before and drill.cleaned == [] and list(drill.there) == ["drill-1"]
     one.clear()  # as each try begins
     with pytest.raises(
-        AirflowFailException, match="exists on the source already(.|\n)*clear the run again when its clean"
+        AirflowFailException, match=r"exists on the source already(.|\n)*clear the run again when its\s+clean"
     ):
         drill.run("open", one, store=store)
     drill.run("stop", one)
@@ -144,7 +144,7 @@ def test_cleared_drill_that_can_not_tell_its_turn_from_another_airflows_says_wha
     before, lost = state.read(), dict[str, Any]()
     for task_id in ("groups", "open", "stop", "clean"):
         with pytest.raises(
-            AirflowFailException, match="an earlier try of this run.*, or by another(.|\n)*--clean-up sched"
+            AirflowFailException, match="an earlier try of this run(.|\n)*, or by another(.|\n)*--clean-up sched"
         ):
             drill.run(task_id, lost, cleared=1)
     assert state.read() == before and drill.cleaned == []

@@ -19,6 +19,16 @@ def test_what_blocks_a_plan_stays_in_the_panel_of_the_log() -> None:
     ]
 
 
-def test_other_errors_have_their_three_lines_as_everywhere() -> None:
-    error = InvalidField("topics", ["a" * 90], "why " * 30, "Do it.")
-    assert str(outcome_of(error)) == f"InvalidField: {error.lines}"
+def test_other_errors_have_their_three_lines_folded() -> None:
+    error = InvalidField("topics", ["a" * 90], "why " * 29 + "not", "Do it.")
+    assert str(outcome_of(error)).splitlines() == [
+        f"InvalidField: topics={['a' * 90]!r}",
+        f"  why: {' '.join(['why'] * 19)}",
+        f"       {' '.join(['why'] * 10)} not",
+        "  do:  Do it.",
+    ]
+
+
+def test_command_stays_on_one_line() -> None:
+    command = f"Type kafka-acls --add --allow-principal User:mirror --topic {'t' * 60}."
+    assert str(outcome_of(InvalidField("x", 1, "it lacks a right", command))).splitlines()[-1] == f"  do:  {command}"

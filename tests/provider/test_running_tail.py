@@ -257,7 +257,7 @@ def test_tail_between_other_clusters_is_left_alone(
     other = store_plan(home, replace(plan, mirror=replace(plan.mirror, target="elsewhere")))
     task = StartMirrorOperator(plan=other.hash, task_id="b", mirror={**mirror, "target": "elsewhere"}, replace=True)
     with pytest.raises(
-        AirflowFailException, match=r"InputError: the name 'm' is taken\n  why: its tail .* on host .* goes from"
+        AirflowFailException, match=r"(?s)InputError: the name 'm' is taken\n  why: its tail.*on host .* goes from"
     ):
         task.execute(context)
     assert process.members(Path(tail["dir"]))
