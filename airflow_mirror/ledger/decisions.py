@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
-from airflow_mirror.common.policy import DECISIONS, MAPS, OWN_IDS, STATE, is_lease
+from airflow_mirror.common.policy import DECISIONS, MAPS, OWN_IDS, STATE, WISHES, is_lease
 from airflow_mirror.errors import BrokerError, InputError, LedgerLost, LedgerMissing
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
@@ -131,7 +131,7 @@ class Ledger:
         # "There never was one" lets a plan create it and write to topics. So each trace that mirrors leave is asked
         # for, on its own: one question that is refused must not hide the answer to another.
         left: list[str] = []
-        for name in (STATE, MAPS):
+        for name in (STATE, MAPS, WISHES):
             with suppress(InputError):
                 left += [f"topic {one}" for one in self._target.topics([name])]
         with suppress(InputError):

@@ -12,6 +12,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.policy import (
     MAPS,
     STATE,
+    WISHES,
     errand,
     lease_id,
     marker_id,
@@ -57,6 +58,7 @@ class Target:
 LEFT = {
     "state": (Target(STATE), STATE),
     "maps": (Target(MAPS), MAPS),
+    "wishes": (Target(WISHES), WISHES),
     "progress": (Target(groups=["app", progress_group("m")]), progress_group("m")),
     "beginning": (Target(groups=[starts_group("a.b")]), starts_group("a.b")),
     "lease": (Target(ids=["app", lease_id("m")]), lease_id("m")),
