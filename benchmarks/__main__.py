@@ -32,7 +32,7 @@ _TUNING_S = 20.0
 _EPILOG = f"""
 examples:
   python -m benchmarks                            everything, two hours; stores {LATEST.name}, docs and plot
-  python -m benchmarks --cases big,latency        two cases; stores {PARTIAL.name}, which is not committed
+  python -m benchmarks --cases big,latency        two cases; stores {PARTIAL.name}
   python -m benchmarks --cases tls --add          a full run in parts: adds to {PARTIAL.name}
   python -m benchmarks --systems ours,limit --rounds 1 --cases small-batches
   python -m benchmarks --systems ours,ours-plain  the bulk copy on Spark, and in plain processes

@@ -19,7 +19,7 @@ from benchmarks.systems import OURS
 
 VERSION = 2
 LATEST = Path(__file__).with_name("results") / "latest.json"
-PARTIAL = LATEST.with_name("partial.json")  # not committed
+PARTIAL = LATEST.with_name("partial.json")  # of a full run that is not whole yet
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,12 @@ class Results:
     def with_those_of(self, later: Results) -> Results:
         """Return both parts of one benchmark; where both have a case, the later one counts.
 
-        :raises ValueError: when they were not made on one machine, with the same software and the same settings.
+        :raises ValueError: when they were not made on one kind of machine, with the same software and the same settings.
         """
         mine, other = ({**r.settings, "tunings": None} for r in (self, later))
-        if (self.machine, self.software, mine) != (later.machine, later.software, other):
+        # Whatever its kernel is by now: all systems of a case run in one part.
+        here, there = ({**r.machine, "kernel": None} for r in (self, later))
+        if (here, self.software, mine) != (there, later.software, other):
             raise ValueError(
                 "the stored part is of another benchmark (machine, software or settings differ): delete it, or begin"
                 " without --add"

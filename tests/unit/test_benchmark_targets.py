@@ -245,6 +245,8 @@ def test_parts_of_a_benchmark_are_a_full_run_when_all_cases_are_there(
 def test_parts_of_different_benchmarks_are_not_joined() -> None:
     one, other = part(full(), {"big"}), part(full(), {"tls"})
     assert one.with_those_of(other).names == {"big", "tls"}
+    of_another_day = replace(other, machine={**other.machine, "kernel": "7"})
+    assert one.with_those_of(of_another_day).names == {"big", "tls"}
     for wrong in (replace(other, machine={}), replace(other, settings={**other.settings, "scale": 0.5})):
         with pytest.raises(ValueError, match="machine, software or settings differ"):
             one.with_those_of(wrong)
