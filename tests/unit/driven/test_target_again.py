@@ -47,7 +47,7 @@ class World:
     def assert_gone(self, error: Exception | None) -> None:
         now = id_of(self.target, "t")
         assert isinstance(error, TargetGone) and (error.known, error.found) == (self.was, now)
-        assert self.was in str(error) and now in str(error) and "plan again" in str(error)
+        assert self.was in str(error) and now in str(error) and "plan anew" in str(error)
 
 
 @pytest.fixture
