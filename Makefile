@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 KRB5   := $(VENV)/.kerberos
 SERDES := $(VENV)/.serializers
+OPENL  := $(VENV)/.openlineage
 
 # A name on PATH that pyenv knows and does not run does not count; what pyenv has installed does.
 that_runs = $(shell for p in $$(command -v $(1)) $$(ls -d "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/*/bin/$(1) 2>/dev/null | sort -rV); do "$$p" -c pass >/dev/null 2>&1 && echo "$$p" && break; done)
@@ -63,6 +64,17 @@ $(SERDES): $(STAMP) tests/serializers.txt
 	fi
 	@touch $@
 
+# Where it is installed it sends something of each task. So it has a directory of its own, for the test that is about it.
+$(OPENL): $(STAMP) tests/openlineage.txt
+	@echo "installing OpenLineage's provider (some seconds) ..."
+	@rm -rf $(VENV)/openlineage
+	@if command -v uv >/dev/null; then \
+	  uv pip install -q --python $(BIN)/python --no-deps --target $(VENV)/openlineage -r tests/openlineage.txt; \
+	else \
+	  $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --target $(VENV)/openlineage -r tests/openlineage.txt; \
+	fi
+	@touch $@
+
 demo: setup ## migrate a real cluster and show that nothing was lost (UI=1 leaves Airflow up)
 	$(BIN)/python -m demo $(if $(UI),--ui)
 
@@ -87,13 +99,16 @@ explore: setup ## what breaks when actors of a cutover or a copy meet in any ord
 test: setup ## what CI runs: unit and provider tests, real brokers and Spark, one migration in a real Airflow
 	$(BIN)/python -m tests.parts unit provider core e2e $(TESTS)
 
-# Without gssapi the part kerberos fails, and the others run all the same; so do tests with real serializers.
+# Without gssapi the part kerberos fails, and the others run all the same; so do tests with real serializers or OpenLineage.
 test-all: setup ## every test, in parts; goes on after a failure (TESTS=--resume leaves out what passed)
-	@$(MAKE) --no-print-directory -k $(KRB5) $(SERDES) || true
+	@$(MAKE) --no-print-directory -k $(KRB5) $(SERDES) $(OPENL) || true
 	$(BIN)/python -m tests.parts --all $(TESTS)
 
 test-kerberos: $(KRB5) ## logins by Kerberos; builds gssapi first (see docs/sandbox.md)
 	$(BIN)/python -m tests.parts kerberos $(TESTS)
+
+test-drills: $(OPENL)
+	$(BIN)/python -m tests.parts drills $(TESTS)
 
 test-managed: $(SERDES)
 	$(BIN)/python -m tests.parts managed $(TESTS)
