@@ -211,7 +211,7 @@ def withdraw(target: WireCluster, token: LeaseToken, half: Half | None = None) -
     # By comparison as ever: who takes the lease in this moment has made the same request, of which one is refused; and
     # of the next one, too.
     if seen is None or seen.timeout_ms != handover.HELD_MS or half.at != (seen.producer_id, seen.epoch):
-        epoch = _seen(client, token).epoch
+        epoch = _ours(seen, token).epoch
         half.at = token.producer_id, epoch + 1  # before it, since its answer may be lost
         half.at = client.init(handover.HELD_MS, token.producer_id, epoch)
     return _mark(client, *half.at, 0.0)
@@ -288,7 +288,10 @@ def _mark(
 
 def _seen(client: TransactionClient, token: LeaseToken) -> TransactionDescription:
     """Return what the coordinator knows of a lease that is still ours. :raises Fenced: it is not."""
-    seen = client.describe()
+    return _ours(client.describe(), token)
+
+
+def _ours(seen: TransactionDescription | None, token: LeaseToken) -> TransactionDescription:
     if seen is None or not token.is_held(seen):
         raise _gone(token)
     return seen
