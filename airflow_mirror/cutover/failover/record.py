@@ -19,11 +19,6 @@ from airflow_mirror.ledger.state import State
 
 STEPS = ("writing", "groups", "settings", "grants")  # of each failover; one that has noted all of them is complete
 
-
-def _place(step: str) -> tuple[int, str]:
-    return (STEPS.index(step) if step in STEPS else len(STEPS)), step
-
-
 # By group, positions beyond the target's last stable offset, each with that offset.
 Beyond = Mapping[str, Mapping[TopicPartition, tuple[GroupPosition, int]]]
 
@@ -143,3 +138,8 @@ class Record:
         # A key for each topic: exports of thousands need no record that holds them all, and one that dies between two
         # loses none.
         self._state.write(EXPORTED.put({"found": found}, *self._mine, topic))
+
+
+def _place(step: str) -> tuple[int, str]:
+    """Return by what steps are sorted: in their order, and behind them those that not every failover has."""
+    return (STEPS.index(step) if step in STEPS else len(STEPS)), step
