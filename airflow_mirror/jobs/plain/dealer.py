@@ -140,8 +140,8 @@ class Dealer:
             gone = self._known - there.keys() - self._lost
             # State that was lost, or created again, has nothing of who copies on, nor of what they were given: that
             # nobody has removed.
-            given = {job for job in gone & self._written.keys() if SHARE.under(values, self._mirror, self._tail, job)}
-            self._lost |= (gone & self._written.keys()) - given
+            just_gone = (gone - self._left) & self._written.keys()
+            self._lost |= {job for job in just_gone if not SHARE.under(values, self._mirror, self._tail, job)}
             self._left = gone - self._lost  # by themselves, when their tasks had ended
             self._lock.notify_all()
             if present != self._present:
