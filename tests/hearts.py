@@ -91,13 +91,14 @@ def odd_varint(rnd: random.Random, value: int) -> bytes:
     return b"\xff" * rnd.randrange(9, 12)
 
 
-def encoded(rnd: random.Random, records: list[packed.Packed], base: int, hostile: bool) -> bytes:
+def encoded(rnd: random.Random, records: list[packed.Packed], at: int, base: int, hostile: bool) -> bytes:
     """A payload whose timestamps count from ``base``; a hostile one has a field here and there that is not its own."""
     parts: list[bytes] = []
-    for delta, record in enumerate(records):
+    for record in records:
+        delta = record.offset - at
         values = record.timestamp - base, delta
         fields = [odd_varint(rnd, v) if hostile and rnd.random() < 0.1 else zigzag(v) for v in values]
-        if hostile and rnd.random() < (0.3 if delta == len(records) - 1 else 0.05):
+        if hostile and rnd.random() < (0.3 if record is records[-1] else 0.05):
             fields[1] = zigzag(rnd.choice((delta + 1, *_EXTREMES)))
         frame = b"\0" + b"".join(fields)
         length = len(frame) + len(record.body)
@@ -111,8 +112,10 @@ def encoded(rnd: random.Random, records: list[packed.Packed], base: int, hostile
 def batch(rnd: random.Random, at: int, count: int, number: int, epoch: int, hostile: bool) -> bytearray:
     """One batch; its checksum fits most often."""
     records = rows(rnd, at, count)
+    if rnd.random() < 0.2:  # the log cleaner was here
+        records = sorted(rnd.sample(records, rnd.randrange(1, count + 1)))
     base = records[0].timestamp if rnd.random() < 0.8 else timestamp(rnd)
-    payload = encoded(rnd, records, base, hostile and rnd.random() < 0.3)
+    payload = encoded(rnd, records, at, base, hostile and rnd.random() < 0.3)
     damaged = hostile and rnd.random() < 0.2
     if damaged and rnd.random() < 0.5:
         payload = altered(rnd, bytearray(payload))
@@ -123,12 +126,13 @@ def batch(rnd: random.Random, at: int, count: int, number: int, epoch: int, host
         payload = bytes(codec.compress(number, payload))
     if damaged and rnd.random() < 0.3:
         payload = altered(rnd, bytearray(payload))
-    attributes = number | rnd.choice((0, 0, 0, wire_batch.TRANSACTIONAL))
+    attributes = number | rnd.choice((0, 0, 0, 0, wire_batch.TRANSACTIONAL, wire_batch.LOG_APPEND_TIME))
     if hostile and rnd.random() < 0.2:
         attributes |= rnd.choice((0x08, 0x20, 0x30, 0x40, 0x80, 5, 7))
     view = wire_batch.build(
-        payload, attributes, count, base, max(r.timestamp for r in records), rnd.choice((-1, 7)), 3, 9
+        payload, attributes, len(records), base, max(r.timestamp for r in records), rnd.choice((-1, 7)), 3, 9
     )
+    struct.pack_into(">i", view, 23, count - 1)  # what was written: it stays
     struct.pack_into(">q", view, 0, at)
     struct.pack_into(">i", view, 12, epoch)
     content = bytearray(view)
@@ -244,10 +248,10 @@ def told(step: Send, copy: PartitionCopy) -> object:
     times = step.newest_timestamp, step.last_timestamp, list(step.runs())
     fields = step.base_offset, step.record_count, step.size, step.codec, step.next_source, step.merged, step.filler
     # Without its runs of offsets: those that count are told above.
-    joined = step.joined and (bytes(step.joined.batch[wire_batch.HEADER_SIZE :]), *step.joined[1:-1])
+    encoded = step.encoded and (bytes(step.encoded.batch[wire_batch.HEADER_SIZE :]), *step.encoded[1:-1])
     if step.raw is not None and step.raw.header is None:
         return fields, times
-    return fields, times, joined, bytes(step.signed(copy.max_bytes, copy.producer_id, copy.epoch, copy.sequence))
+    return fields, times, encoded, bytes(step.signed(copy.max_bytes, copy.producer_id, copy.epoch, copy.sequence))
 
 
 def main() -> int:

@@ -1,6 +1,4 @@
-from collections.abc import Callable, Sequence
-
-from airflow_mirror.wire.packed import Packed
+from collections.abc import Callable, Iterator, Sequence
 
 INTERFACE: int
 HAS_INSTRUCTION: bool
@@ -20,9 +18,32 @@ class Merger:
     ) -> None: ...
     def follows(self, at: int, number: int) -> bool: ...
     def take_batch(self, view: memoryview) -> bool: ...
-    def take(self, first: object, records: Sequence[Packed], base: int, number: int, behind: int) -> bool: ...
+    def take(
+        self,
+        first: object,
+        batch: bytearray,
+        spans: Sequence[tuple[int, int]],
+        base_timestamp: int,
+        number: int,
+        behind: int,
+    ) -> bool: ...
     def run(
         self, records: memoryview, read: int, at: int, end: int, max_bytes: int, doubtful: int, epoch: int
     ) -> bool: ...
     def flush(self) -> tuple[int, int, bytearray, int, int, int, list[tuple[int, int]]]: ...
     def clear(self) -> None: ...
+
+class Cutter:
+    whole: bool
+    def __init__(
+        self,
+        view: memoryview,
+        plain: bytes | memoryview,
+        start: int,
+        end: int,
+        max_bytes: int,
+        dense: bool,
+        wanted: Callable[[bytes | None], bool] | None,
+    ) -> None: ...
+    def __iter__(self) -> Iterator[tuple[int, int, int, int, tuple[bytearray, int, int, int, list[tuple[int, int]]]]]: ...
+    def __next__(self) -> tuple[int, int, int, int, tuple[bytearray, int, int, int, list[tuple[int, int]]]]: ...

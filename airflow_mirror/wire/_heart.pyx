@@ -14,6 +14,7 @@ cdef extern from "Python.h":  # Cython's own declarations use macros, which are 
     char *PyByteArray_AsString(object)
     object PyByteArray_FromStringAndSize(const char *, Py_ssize_t)
     int PyByteArray_Resize(object, Py_ssize_t) except -1
+    object PyBytes_FromStringAndSize(const char *, Py_ssize_t)
 
 cdef extern from *:
     """
@@ -77,7 +78,7 @@ cdef extern from *:
     uint64_t heart_u64(const unsigned char *) nogil
 
 # Of `wire.heart`, which takes no other: a module that was built from an older state of this file must not run.
-INTERFACE = 1
+INTERFACE = 2
 
 cdef enum:
     HEADER = 61  # bytes of a batch's header
@@ -86,6 +87,7 @@ cdef enum:
     FRAME = 21  # at most, of a record besides its body (`packed.FRAME_BYTES`)
     CODEC = 7
     LZ4 = 3
+    APPENDED = 8  # LogAppendTime
     OTHERWISE = 0x28  # markers and LogAppendTime (`tiers.passes`)
 
 heart_begin()
@@ -163,23 +165,18 @@ cdef inline int _width(uint64_t value) noexcept nogil:
     return bytes_
 
 
-cdef struct _Sums:  # of what is in a merged batch
+cdef struct _Sums:  # of what is in a batch that is encoded
     int64_t count
-    int64_t size  # an upper bound of its bytes, as `joining.Joiner` counts them
+    int64_t size  # of a merged one: an upper bound of its bytes, as `joining.Joiner` counts them
     Py_ssize_t used  # bytes that are written
     uint64_t base  # timestamps
     uint64_t last
     int64_t newest
 
 
-cdef bint _append(
-    _Sums *s, unsigned char *out, int64_t limit, uint64_t timestamp, const unsigned char *body, Py_ssize_t n
-) noexcept nogil:
-    """Append a record; return whether it fits into ``limit`` bytes, which ``out`` has."""
-    cdef unsigned char *into
-    if n > limit - FRAME - s.size:
-        return False
-    into = out + s.used
+cdef void _append(_Sums *s, unsigned char *out, uint64_t timestamp, const unsigned char *body, Py_ssize_t n) noexcept nogil:
+    """Append a record, for which ``out`` has room."""
+    cdef unsigned char *into = out + s.used
     if s.count == 0:
         s.base, s.newest = timestamp, <int64_t>timestamp
     elif <int64_t>timestamp > s.newest:
@@ -193,33 +190,56 @@ cdef bint _append(
     s.size += FRAME + n
     s.last = timestamp
     s.count += 1
-    return True
+
+
+cdef struct _Framed:  # a record in its payload, without its attributes
+    int64_t since  # deltas
+    int64_t delta
+    const unsigned char *body
+    const unsigned char *stop
+
+
+cdef bint _read(_Framed *r, const unsigned char *p, const unsigned char *end, int64_t last, int64_t last_delta) noexcept nogil:
+    """Read the record at ``p``, behind one of the delta ``last``; return whether it is what `packed.split` takes."""
+    cdef int64_t size
+    p = _varint(p, end, &size)
+    if p == NULL or size < 1 or size > end - p:
+        return False
+    r.stop = p + size
+    p = _varint(p + 1, end, &r.since)
+    if p == NULL:
+        return False
+    r.body = p = _varint(p, end, &r.delta)
+    return p != NULL and p <= r.stop and last < r.delta <= last_delta
 
 
 cdef bint _append_all(
-    _Sums *s, unsigned char *out, int64_t limit, const unsigned char *header, const unsigned char *p, Py_ssize_t n
+    _Sums *s, unsigned char *out, int64_t limit, int64_t count, int64_t last_delta, uint64_t base_timestamp,
+    const unsigned char *p, Py_ssize_t n
 ) noexcept nogil:
-    """Append the records of a payload; return whether it is what its header says (`packed.split`), and fits."""
+    """Append the records of a payload; return whether it is what its header says, and fits into ``limit`` bytes.
+
+    ``out`` has so many.
+    """
     cdef const unsigned char *end = p + n
-    cdef const unsigned char *stop
-    cdef int64_t size, since, delta, last = -1, last_delta = <int32_t>heart_u32(header + 23)
-    cdef int32_t i
-    for i in range(<int32_t>heart_u32(header + 57)):
-        p = _varint(p, end, &size)
-        if p == NULL or size < 1 or size > end - p:
+    cdef _Framed r
+    cdef int64_t i, last = -1
+    for i in range(count):
+        if not _read(&r, p, end, last, last_delta) or r.stop - r.body > limit - FRAME - s.size:
             return False
-        stop = p + size
-        p = _varint(p + 1, end, &since)
-        if p == NULL:
-            return False
-        p = _varint(p, end, &delta)
-        if p == NULL or p > stop or delta <= last or delta > last_delta:
-            return False
-        last = delta
-        if not _append(s, out, limit, heart_u64(header + 27) + <uint64_t>since, p, stop - p):
-            return False
-        p = stop
+        last = r.delta
+        _append(s, out, base_timestamp + <uint64_t>r.since, r.body, r.stop - r.body)
+        p = r.stop
     return p == end
+
+
+cdef _span(list runs, int64_t first, int64_t count):
+    """Append records to runs of consecutive offsets."""
+    cdef Py_ssize_t known = len(runs)
+    if known and runs[known - 1][0] + runs[known - 1][1] == first:
+        runs[known - 1] = (runs[known - 1][0], runs[known - 1][1] + count)
+    else:
+        runs.append((first, count))
 
 
 cdef class Merger:
@@ -284,22 +304,29 @@ cdef class Merger:
             return False
         out = self._room()
         if number == 0:
-            fits = _append_all(&sums, out, self.limit, h, h + HEADER, total - HEADER)
+            fits = self._append_batch(&sums, out, h, h + HEADER, total - HEADER)
         else:
             try:
                 plain = self.decompress(number, view[at + HEADER : at + total])
             except ValueError:
                 return False
             PyObject_GetBuffer(plain, &b, PyBUF_SIMPLE)
-            fits = _append_all(&sums, out, self.limit, h, <const unsigned char *>b.buf, b.len)
+            fits = self._append_batch(&sums, out, h, <const unsigned char *>b.buf, b.len)
             PyBuffer_Release(&b)
         if fits:
             if self.batches == 0:
                 self.first = view[at : at + total]
             self.sums = sums
-            self._span(base, count)
+            _span(self.runs, base, count)
             self._took(base, number, base + count)
         return fits
+
+    cdef bint _append_batch(
+        self, _Sums *sums, unsigned char *out, const unsigned char *h, const unsigned char *p, Py_ssize_t n
+    ) noexcept:
+        return _append_all(
+            sums, out, self.limit, <int32_t>heart_u32(h + 57), <int32_t>heart_u32(h + 23), heart_u64(h + 27), p, n
+        )
 
     cdef unsigned char *_room(self) except NULL:
         # As large as a merged batch may be: what is not written to takes no memory, and nothing is copied when it grows.
@@ -307,42 +334,38 @@ cdef class Merger:
             self.out = PyByteArray_FromStringAndSize(NULL, self.limit + FRAME)
         return <unsigned char *>PyByteArray_AsString(self.out)
 
-    cdef _span(self, int64_t first, int64_t count):
-        cdef Py_ssize_t known = len(self.runs)
-        if known and self.runs[known - 1][0] + self.runs[known - 1][1] == first:
-            self.runs[known - 1] = (self.runs[known - 1][0], self.runs[known - 1][1] + count)
-        else:
-            self.runs.append((first, count))
-
     cdef _took(self, int64_t base, int number, int64_t behind):
         if self.batches == 0:
             self.first_offset, self.codec = base, number
         self.batches += 1
         self.next = behind
 
-    def take(self, first, records, base, int number, behind):
-        """Take the records of ``first``, which begins at offset ``base`` and ends before ``behind``; False if they don't fit.
+    def take(self, first, batch, spans, int64_t base_timestamp, int number, behind):
+        """Take the records of ``first``, which ends before offset ``behind``; False if they don't fit.
 
-        :param records: offset, timestamp and body of each.
+        :param batch: encoded, as a :class:`Cutter` yields it. :param spans: the runs of its offsets.
         """
         cdef Py_buffer b
         cdef _Sums sums = self.sums
         cdef unsigned char *out = self._room()
-        cdef uint64_t time_ms
-        cdef bint fits = True
-        for _, timestamp, body in records:
-            time_ms = <uint64_t><int64_t>timestamp
-            PyObject_GetBuffer(body, &b, PyBUF_SIMPLE)
-            fits = _append(&sums, out, self.limit, time_ms, <const unsigned char *>b.buf, b.len)
-            PyBuffer_Release(&b)
-            if not fits:
-                return False
+        cdef int64_t count = 0
+        cdef bint fits
+        for _, length in spans:
+            count += length
+        PyObject_GetBuffer(batch, &b, PyBUF_SIMPLE)
+        fits = b.len > HEADER and _append_all(
+            &sums, out, self.limit, count, count - 1, <uint64_t>base_timestamp, <const unsigned char *>b.buf + HEADER,
+            b.len - HEADER
+        )
+        PyBuffer_Release(&b)
+        if not fits:
+            return False
         if self.batches == 0:
             self.first = first
         self.sums = sums
-        for offset, _, _ in records:
-            self._span(offset, 1)
-        self._took(base, number, behind)
+        for offset, length in spans:
+            _span(self.runs, offset, length)
+        self._took(spans[0][0], number, behind)
         return True
 
     def run(self, records, Py_ssize_t read, at, int64_t end, int64_t max_bytes, int doubtful, int32_t epoch):
@@ -401,3 +424,115 @@ cdef class Merger:
     def clear(self):
         """Start over without what was taken."""
         self._begin()
+
+
+cdef class Cutter:
+    """The records of a batch that can't pass, encoded anew as batches that the target takes: `tiers.cut`.
+
+    Yields of each: its first offset, the offset behind it, the number of records, the bytes, and a `tiers.Encoded`.
+
+    :param view: the batch, of magic 2. :param plain: its payload, uncompressed.
+    :param start: the first offset that is wanted, before ``end``. :param dense: cut at holes.
+    :param wanted: says of a key whether its record is wanted; None: all are.
+    :ivar whole: every record was read. Else it ended where one is not as it should be, and before what stands in front of it.
+    """
+
+    cdef readonly bint whole
+    cdef object plain, wanted
+    cdef int64_t base, start, end, max_bytes, count, last_delta
+    cdef uint64_t base_timestamp, appended
+    cdef bint dense, has_appended
+    cdef Py_ssize_t at
+    cdef int64_t number, last  # of records that were read, and the delta of the last
+
+    def __init__(self, view, plain, int64_t start, int64_t end, int64_t max_bytes, bint dense, wanted):
+        cdef Py_buffer b
+        cdef const unsigned char *h
+        PyObject_GetBuffer(view, &b, PyBUF_SIMPLE)
+        try:
+            if b.len < HEADER:
+                raise ValueError("a batch without a whole header")
+            h = <const unsigned char *>b.buf
+            self.base, self.last_delta = <int64_t>heart_u64(h), <int32_t>heart_u32(h + 23)
+            self.count = <int32_t>heart_u32(h + 57)
+            self.base_timestamp, self.appended = heart_u64(h + 27), heart_u64(h + 35)
+            self.has_appended = h[22] & APPENDED != 0
+        finally:
+            PyBuffer_Release(&b)
+        self.plain, self.wanted = plain, wanted
+        self.start, self.end, self.max_bytes, self.dense = start, end, max_bytes, dense
+        self.at = self.number = 0
+        self.last = -1
+        self.whole = False
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Py_buffer b
+        cdef const unsigned char *p
+        cdef const unsigned char *stop
+        cdef unsigned char *out = NULL
+        cdef _Framed r
+        cdef _Sums sums = _Sums(count=0, size=HEADER, used=HEADER, base=0, last=0, newest=INT64_MIN)
+        cdef int64_t offset, behind = 0, size, most, run = 0  # the offset that the last run begins at
+        cdef uint64_t time_ms
+        cdef list runs = []
+        # An offset that an int64 can't hold is for Python to judge.
+        if self.whole or not 0 <= self.base < INT64_MAX - 0x100000000:
+            raise StopIteration
+        batch = None
+        PyObject_GetBuffer(self.plain, &b, PyBUF_SIMPLE)
+        try:
+            p = <const unsigned char *>b.buf + self.at
+            stop = <const unsigned char *>b.buf + b.len
+            while self.number < self.count:
+                if not _read(&r, p, stop, self.last, self.last_delta):
+                    raise StopIteration
+                offset = self.base + r.delta
+                if self.start <= offset < self.end and (self.wanted is None or self._wanted(r.body, r.stop)):
+                    time_ms = self.appended if self.has_appended else self.base_timestamp + <uint64_t>r.since
+                    size = r.stop - r.body
+                    if sums.count:
+                        if self.dense and offset != behind:
+                            break
+                        most = 1 + _width(time_ms - sums.base) + _width(<uint64_t>sums.count) + size
+                        if sums.used + _width(<uint64_t>most) + most > self.max_bytes:
+                            break
+                    else:
+                        # What all that is left can take: a record of four bytes at least around its body gets 21 at most.
+                        most = HEADER + (stop - p) + (FRAME - 4) * (self.count - self.number)
+                        most = max(min(most, self.max_bytes), HEADER + FRAME + size)
+                        batch = PyByteArray_FromStringAndSize(NULL, most)
+                        out = <unsigned char *>PyByteArray_AsString(batch)
+                    _append(&sums, out, time_ms, r.body, size)
+                    if sums.count == 1:
+                        run = offset
+                    elif offset != behind:
+                        runs.append((run, behind - run))
+                        run = offset
+                    behind = offset + 1
+                self.number += 1
+                self.last = r.delta
+                p = r.stop
+                self.at = p - <const unsigned char *>b.buf
+            else:
+                if p != stop:
+                    raise StopIteration
+                self.whole = True
+        finally:
+            PyBuffer_Release(&b)
+        if sums.count == 0:
+            raise StopIteration
+        PyByteArray_Resize(batch, sums.used)
+        runs.append((run, behind - run))
+        encoded = batch, <int64_t>sums.base, sums.newest, <int64_t>sums.last, runs
+        return runs[0][0], behind, sums.count, sums.used, encoded
+
+    cdef bint _wanted(self, const unsigned char *body, const unsigned char *stop) except -1:
+        """Return whether a record of this key is wanted. A key that is none is for Python to judge."""
+        cdef int64_t size
+        cdef const unsigned char *key = _varint(body, stop, &size)
+        if key == NULL or size < -1 or size > stop - key:
+            raise StopIteration
+        return bool(self.wanted(None if size == -1 else PyBytes_FromStringAndSize(<const char *>key, size)))

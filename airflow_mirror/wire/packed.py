@@ -115,14 +115,19 @@ def split(payload: bytes | memoryview, header: BatchHeader) -> Iterator[Packed]:
         raise ValueError(f"a payload of {end} bytes has records of {at}")
 
 
+def frame(since: int, delta: int, body_bytes: int) -> bytes:
+    """Return what stands before a body of so many bytes, with these deltas of timestamp and offset."""
+    # Attributes 0: no bit of a record's own has a meaning yet (DefaultRecord).
+    deltas = b"\0" + zigzag(since) + zigzag(delta)
+    return zigzag(len(deltas) + body_bytes) + deltas
+
+
 def join(records: Sequence[Packed]) -> bytes:
     """Return the payload of a batch of these records: consecutive offsets, the first timestamp as base."""
     base = records[0].timestamp
     parts: list[bytes | memoryview] = []
     for delta, (_, timestamp, body) in enumerate(records):
-        # Attributes 0: no bit of a record's own has a meaning yet (DefaultRecord).
-        frame = b"\0" + zigzag(timestamp - base) + zigzag(delta)
-        parts += (zigzag(len(frame) + len(body)), frame, body)
+        parts += (frame(timestamp - base, delta, len(body)), body)
     return b"".join(parts)
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from aiokafka.record.default_records import DefaultRecordBatch
 
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import codec, legacy, packed
@@ -77,27 +77,6 @@ def pack(raw: RawBatch) -> Iterator[Packed]:
     yield from packed.split(payload, raw.header)
 
 
-def objects(raw: RawBatch, most: int) -> tuple[list[Packed], int] | None:
-    """Return the records of a batch of magic 2, for re-encoding, and the batch's uncompressed size in bytes.
-
-    They are usually the C codec's own objects, which take a third of the time to create. They have a Record's fields,
-    but compare by identity.
-
-    :return: None if the batch has more than ``most`` bytes uncompressed.
-    :raises ValueError: as :func:`decode`.
-    """
-    assert raw.header is not None
-    plain = _uncompressed(raw.view, raw.header)
-    if len(plain) > most:
-        return None
-    try:
-        return list(DefaultRecordBatch(plain)), len(plain)
-    except UnicodeDecodeError:  # it decodes header names as UTF-8
-        return list(packed.split(memoryview(plain)[wire_batch.HEADER_SIZE :], raw.header)), len(plain)
-    except Exception as e:  # codec errors, index and type errors all mean invalid records
-        raise _no_records(plain, raw.header.record_count, e) from e
-
-
 def damage(raw: RawBatch) -> str | None:
     """Return why a batch of any magic fails its checksum; None if it does not."""
     if raw.header is None:
@@ -111,66 +90,16 @@ def encode(
 ) -> memoryview:
     """Encode records as one batch with consecutive offsets from base offset 0, ready to be produced."""
     exact = [Packed(r.offset, r.timestamp, packed.body_of(r.key, r.value, r.headers)) for r in records]
-    return encode_packed(exact, codec_number, producer_id, epoch, sequence, transactional)
-
-
-def encode_packed(
-    records: Sequence[Packed], codec_number: int, producer_id: int, epoch: int, sequence: int, transactional: bool = False
-) -> memoryview:
-    """Encode like :func:`encode`, for the results of :func:`pack` or :func:`objects`."""
-    timestamps = [record.timestamp for record in records]
-    base, newest = timestamps[0], max(timestamps)
-    kind: type = type(records[0])
-    if kind is Packed:
-        payload: bytes | memoryview = packed.join(records)
-    elif newest - base < _INT64 and min(timestamps) - base >= -_INT64:
-        payload = _joined_in_c(records, timestamps)
-    else:  # a delta that wraps like a Java long
-        payload = packed.join([as_bytes(record) for record in records])
     return wire_batch.build(
-        bytes(codec.compress(codec_number, payload)),
+        bytes(codec.compress(codec_number, packed.join(exact))),
         codec_number | (wire_batch.TRANSACTIONAL if transactional else 0),
         len(records),
-        base,
-        newest,
+        records[0].timestamp,
+        max(record.timestamp for record in records),
         producer_id,
         epoch,
         sequence,
     )
-
-
-def as_bytes(record: Any) -> Packed:
-    """Return a record of :func:`objects` or :func:`pack` as bytes."""
-    if isinstance(record, Packed):
-        return record
-    headers = [(name.encode(), value) for name, value in record.headers]
-    return Packed(record.offset, record.timestamp, packed.body_of(record.key, record.value, headers))
-
-
-def size_of(record: Any) -> int:
-    """Return an upper bound for the uncompressed size of a record in a batch, in bytes."""
-    if type(record) is Packed:
-        return packed.FRAME_BYTES + len(record.body)
-    size = packed.FRAME_BYTES + _LENGTHS_BYTES + len(record.key or b"") + len(record.value or b"")
-    for name, value in record.headers:
-        size += _LENGTHS_BYTES + len(name.encode()) + len(value or b"")
-    return size
-
-
-def _joined_in_c(records: Sequence[Any], timestamps: Sequence[int]) -> memoryview:
-    """Return the payload of a batch of the C codec's own objects.
-
-    The builder gets timestamps relative to the first one. It interprets -1 as "no base yet", so a batch whose first
-    record has the timestamp -1 would get another record's timestamp as base.
-    """
-    builder = DefaultRecordBatchBuilder(
-        magic=2, compression_type=0, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=-1,
-        batch_size=_UNLIMITED,
-    )  # fmt: skip
-    base = timestamps[0]
-    for delta, record in enumerate(records):
-        builder.append(delta, timestamps[delta] - base, record.key, record.value, record.headers)
-    return memoryview(builder.build())[wire_batch.HEADER_SIZE :]
 
 
 def _no_records(plain: bytes, count: int, cause: Exception) -> ValueError:

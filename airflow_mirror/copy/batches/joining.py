@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import cast
 
-from airflow_mirror.copy.batches.tiers import Joined, Send
+from airflow_mirror.copy.batches.tiers import Encoded, Part, Send
 from airflow_mirror.wire import batch as wire_batch
-from airflow_mirror.wire import codec, heart, packed
+from airflow_mirror.wire import codec, heart
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.batch import BatchHeader, RawBatch
 from airflow_mirror.wire.packed import FRAME_BYTES, Packed
@@ -73,7 +73,8 @@ class Joiner:
             return self.take_batch(send.raw, send.raw.header)
         if send.size >= self._below or not self._follows(send.base_offset, send.codec):
             return False
-        if not self._add([wire_records.as_bytes(record) for record in send.records]):
+        assert send.encoded is not None
+        if not self._add(list(send.encoded.records())):
             return False
         self._took(send, send.codec, send.next_source)
         return True
@@ -82,12 +83,11 @@ class Joiner:
         """Return what was taken as one batch, and start over; a single batch is returned as it was."""
         records, first = self._records, self._first
         if self._batches > 1:
-            size = self._size
-            merged = Send(records[0].offset, len(records), size, None, records, self._codec, self._next, self._batches)
-            batch = bytearray(wire_batch.HEADER_SIZE) + packed.join(records)
-            times = records[0].timestamp, merged.newest_timestamp, merged.last_timestamp
-            # Without the records: each of them is an object that looks into the response.
-            merged = merged._replace(records=[], joined=Joined(batch, *times, list(merged.runs())))
+            part = Part()
+            for record in records:
+                part.add(record)
+            # Behind the last batch, where its last record may be gone.
+            merged = part.send(self._codec, self._batches)._replace(size=self._size, next_source=self._next)
         elif isinstance(first, RawBatch) and first.header is not None:
             merged = Send.unchanged(first, first.header)
         elif isinstance(first, Send):
@@ -133,8 +133,9 @@ class CompiledJoiner(Joiner):
         merger = self._merger
         if send.size >= self._below or not merger.follows(send.base_offset, send.codec):
             return False
-        records = [wire_records.as_bytes(record) for record in send.records]
-        return bool(merger.take(send, records, send.base_offset, send.codec, send.next_source))
+        assert send.encoded is not None
+        batch, base_timestamp, *_, spans = send.encoded
+        return bool(merger.take(send, batch, spans, base_timestamp, send.codec, send.next_source))
 
     def run(
         self, records: memoryview, read: int, at: int, end: int, max_bytes: int, doubtful: int, epoch: int
@@ -159,8 +160,8 @@ class CompiledJoiner(Joiner):
         merger, first = self._merger, self._merger.first
         if merger.batches > 1:
             start, number, behind, batches = merger.first_offset, merger.codec, merger.next, merger.batches
-            count, size, *joined = merger.flush()
-            return Send(start, count, size, None, [], number, behind, batches, joined=Joined(*joined))
+            count, size, *encoded = merger.flush()
+            return Send(start, count, size, number, behind, encoded=Encoded(*encoded), merged=batches)
         if isinstance(first, memoryview):
             raw = wire_batch.batch_at(first, 0)
             assert raw is not None and raw.header is not None

@@ -8,19 +8,18 @@ Pure: no socket, no clock. The copier and the fingerprint check at start use the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import codec as wire_codec
-from airflow_mirror.wire import legacy
+from airflow_mirror.wire import heart, legacy, packed
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.batch import BatchHeader, RawBatch
-from airflow_mirror.wire.packed import Packed
+from airflow_mirror.wire.packed import Packed, split
 
 _OTHERWISE = wire_batch.CONTROL | wire_batch.LOG_APPEND_TIME
-_OBJECTS_BYTES = 8 << 20  # uncompressed size of one batch; a larger one is split record by record, to save memory
 
 
 class Tier(Enum):
@@ -31,8 +30,11 @@ class Tier(Enum):
     DROP = "drop"
 
 
-class Joined(NamedTuple):
-    """Several batches, merged: room for a header, then the records, uncompressed. ``spans``: as :meth:`Send.runs`."""
+class Encoded(NamedTuple):
+    """Records, encoded anew and not yet compressed: room for a header, then the payload of one batch.
+
+    ``spans``: as :meth:`Send.runs`.
+    """
 
     batch: bytearray
     base_timestamp: int
@@ -40,38 +42,43 @@ class Joined(NamedTuple):
     last_timestamp: int
     spans: list[tuple[int, int]]
 
+    def records(self) -> Iterator[Packed]:
+        """Yield the records under their source offsets."""
+        count = sum(count for _, count in self.spans)
+        header = BatchHeader(0, 0, -1, 2, 0, 0, count - 1, self.base_timestamp, self.newest_timestamp, -1, -1, -1, count)
+        offsets = (at for first, count in self.spans for at in range(first, first + count))
+        for offset, record in zip(offsets, split(memoryview(self.batch)[wire_batch.HEADER_SIZE :], header), strict=True):
+            yield record._replace(offset=offset)
+
 
 class Send(NamedTuple):
     """Produce one batch: with identical offsets its first record must be stored at ``base_offset``.
 
-    ``raw`` is signed and sent unchanged; without it, ``records`` are encoded with ``codec``, or what was ``joined`` is
-    compressed with it. Offsets are consecutive unless they are mapped. ``size`` is exact for ``raw``, otherwise roughly
-    the uncompressed size. ``merged`` is the number of source batches if several were merged, else 0. ``filler``: the
-    batch fills a hole (`tombstones`).
+    ``raw`` is signed and sent unchanged; without it, what was ``encoded`` is compressed with ``codec``. Offsets are
+    consecutive unless they are mapped. ``size`` is exact for ``raw``, otherwise roughly the uncompressed size.
+    ``merged`` is the number of source batches if several were merged, else 0. ``filler``: the batch fills a hole
+    (`tombstones`).
     """
 
     base_offset: int
     record_count: int
     size: int
-    raw: RawBatch | None
-    records: list[Packed]
     codec: int
     next_source: int
+    raw: RawBatch | None = None
+    encoded: Encoded | None = None
     merged: int = 0
     filler: bool = False
-    joined: Joined | None = None
 
     @classmethod
     def unchanged(cls, raw: RawBatch, header: BatchHeader) -> Send:
         """Send a batch unchanged."""
-        return cls(header.base_offset, header.record_count, header.size, raw, [], 0, header.next_offset)
+        return cls(header.base_offset, header.record_count, header.size, header.codec, header.next_offset, raw)
 
     def without_bytes(self) -> Send:
         """Return what is left to know of it once its bytes were sent and are given back: offsets and timestamps."""
         raw = self.raw and self.raw._replace(view=memoryview(b""))
-        joined = self.joined and self.joined._replace(batch=bytearray())
-        records = [Packed(r.offset, r.timestamp, b"") for r in self.records]
-        return self._replace(raw=raw, records=records, joined=joined)
+        return self._replace(raw=raw, encoded=self.encoded and self.encoded._replace(batch=bytearray()))
 
     def signed(
         self, max_bytes: int, producer_id: int, epoch: int, sequence: int, transactional: bool = False
@@ -86,19 +93,19 @@ class Send(NamedTuple):
             # fetched again (`PartitionCopy.forget`), and signed with what that opening has found.
             wire_batch.resign(self.raw.view, self.raw.header, producer_id, epoch, sequence, transactional)
             return self.raw.view
-        batch = self._encoded(self.codec, producer_id, epoch, sequence, transactional)
+        batch = self._compressed(self.codec, producer_id, epoch, sequence, transactional)
         # It was cut by its uncompressed size: that way the target takes it, unless one record alone is too large.
         if len(batch) > max_bytes and self.codec != wire_codec.NONE:  # compression makes random bytes longer
-            batch = self._encoded(wire_codec.NONE, producer_id, epoch, sequence, transactional)
+            batch = self._compressed(wire_codec.NONE, producer_id, epoch, sequence, transactional)
         return batch
 
-    def _encoded(self, number: int, producer_id: int, epoch: int, sequence: int, transactional: bool) -> memoryview:
-        if self.joined is None:
-            return wire_records.encode_packed(self.records, number, producer_id, epoch, sequence, transactional)
-        batch, base, newest, _, _ = self.joined
+    def _compressed(self, number: int, producer_id: int, epoch: int, sequence: int, transactional: bool) -> memoryview:
+        assert self.encoded is not None
+        batch, base, newest, _, _ = self.encoded
         view = memoryview(batch)
         if number != wire_codec.NONE:
-            payload = wire_codec.compress(number, view[wire_batch.HEADER_SIZE :], quick=True)
+            # What was one batch is compressed as well as its producer's default does it.
+            payload = wire_codec.compress(number, view[wire_batch.HEADER_SIZE :], quick=self.merged > 0)
             view = memoryview(bytearray(wire_batch.HEADER_SIZE) + payload)
         attributes = number | (wire_batch.TRANSACTIONAL if transactional else 0)
         wire_batch.sign(view, attributes, self.record_count, base, newest, producer_id, epoch, sequence)
@@ -109,30 +116,20 @@ class Send(NamedTuple):
         """The highest timestamp of its records, in ms."""
         if self.raw is not None and self.raw.header is not None:
             return self.raw.header.max_timestamp
-        return self.joined.newest_timestamp if self.joined else max(record.timestamp for record in self.records)
+        assert self.encoded is not None
+        return self.encoded.newest_timestamp
 
     @property
     def last_timestamp(self) -> int:
         """The timestamp of its last record, or, for a batch that passes, of its newest; in ms. Costs nothing."""
         if self.raw is not None and self.raw.header is not None:
             return self.raw.header.max_timestamp
-        return self.joined.last_timestamp if self.joined else self.records[-1].timestamp
+        assert self.encoded is not None
+        return self.encoded.last_timestamp
 
-    def runs(self) -> Iterator[tuple[int, int]]:
-        """Yield (first source offset, count) of each run of consecutive source offsets."""
-        if self.next_source - self.base_offset == self.record_count:
-            yield self.base_offset, self.record_count
-            return
-        if self.joined is not None:
-            yield from self.joined.spans
-            return
-        first = last = self.base_offset
-        for record in self.records[1:]:
-            if record.offset != last + 1:
-                yield first, last - first + 1
-                first = record.offset
-            last = record.offset
-        yield first, last - first + 1
+    def runs(self) -> Sequence[tuple[int, int]]:
+        """Return (first source offset, count) of each run of consecutive source offsets."""
+        return [(self.base_offset, self.record_count)] if self.encoded is None else self.encoded.spans
 
 
 class Corrupt(NamedTuple):
@@ -206,15 +203,15 @@ def actions(
     at = max(start, header.base_offset) if header else min(start, raw.first_offset)
     number = header.codec if header else legacy.codec_of(raw.view)
     try:
-        if header is not None and (objects := wire_records.objects(raw, max(max_bytes, _OBJECTS_BYTES))) is not None:
-            records, size = objects
-            kept = [r for r in records if start <= r.offset < end and (wanted is None or wanted(r.key))]
-            if size <= max_bytes:
-                # The whole batch fits, so every part of it does: no record needs to be measured.
-                yield from _fitting(kept, size * len(kept) // max(1, len(records)), number, dense=dense)
-            else:
-                yield from cut(kept, number, max_bytes, dense=dense)
-            return
+        if header is not None and heart.engine is not None:
+            plain = wire_codec.decompress(number, raw.view[wire_batch.HEADER_SIZE :])
+            cutter = heart.engine.Cutter(raw.view, plain, start, end, max_bytes, dense, wanted)
+            for first, behind, count, size, encoded in cutter:
+                yield Send(first, count, size, number, behind, encoded=Encoded(*encoded))
+                at = start = behind
+            if cutter.whole:
+                return
+            # What is not as it should be is for Python to judge.
         # Lazily: a small compressed batch may hold a million records.
         few = (r for r in wire_records.pack(raw) if start <= r.offset < end and (wanted is None or wanted(r.key)))
         for send in cut(few, number, max_bytes, dense=dense):
@@ -223,21 +220,6 @@ def actions(
     except ValueError as e:
         # What was yielded before is sent first; the copy of this partition ends in front of what it can't tell.
         yield Corrupt(at, max(raw.next_offset, at + 1), str(e))
-
-
-def _fitting(records: list[Packed], size: int, codec: int, *, dense: bool) -> Iterator[Send]:
-    """Yield records that fit into one batch together; with ``dense``, as one batch per run without holes."""
-    if not records:
-        return
-    if not dense or records[-1].offset - records[0].offset + 1 == len(records):
-        yield _send(records, size, codec)
-        return
-    begin = 0
-    for i in range(1, len(records) + 1):
-        if i == len(records) or records[i].offset != records[i - 1].offset + 1:
-            part = records[begin:i]
-            yield _send(part, wire_batch.HEADER_SIZE + size * len(part) // len(records), codec)
-            begin = i
 
 
 def has_linked_blocks(raw: RawBatch, header: BatchHeader) -> bool:
@@ -250,19 +232,51 @@ def has_linked_blocks(raw: RawBatch, header: BatchHeader) -> bool:
 
 def cut(records: Iterable[Packed], codec: int, max_bytes: int, *, dense: bool) -> Iterator[Send]:
     """Yield records as batches that the target accepts: cut where they grow too large; with ``dense`` also at holes."""
-    part: list[Packed] = []
-    size = wire_batch.HEADER_SIZE
+    part = Part()
     for record in records:
-        record_size = wire_records.size_of(record)
-        hole = dense and part and record.offset != part[-1].offset + 1
-        if part and (hole or size + record_size > max_bytes):
-            yield _send(part, size, codec)
-            part, size = [], wire_batch.HEADER_SIZE
-        part.append(record)
-        size += record_size
-    if part:
-        yield _send(part, size, codec)
+        if part.spans and (dense and record.offset != part.behind or not part.fits(record, max_bytes)):
+            yield part.send(codec)
+            part = Part()
+        part.add(record)
+    if part.spans:
+        yield part.send(codec)
 
 
-def _send(records: list[Packed], size: int, codec: int) -> Send:
-    return Send(records[0].offset, len(records), size, None, records, codec, records[-1].offset + 1)
+class Part:
+    """The records of a batch that is encoded anew, in pure Python.
+
+    :ivar behind: the source offset behind the last record. :ivar size: in bytes, uncompressed.
+    """
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[int, int]] = []
+        self.size, self.behind = wire_batch.HEADER_SIZE, 0
+        self._parts: list[bytes | memoryview] = [bytes(wire_batch.HEADER_SIZE)]
+        self._timestamps: list[int] = []
+
+    def fits(self, record: Packed, max_bytes: int) -> bool:
+        """Return whether the batch stays within so many bytes with this record."""
+        return self.size + len(self._frame(record)) + len(record.body) <= max_bytes
+
+    def add(self, record: Packed) -> None:
+        """Append a record."""
+        frame = self._frame(record)
+        self._parts += (frame, record.body)
+        self._timestamps.append(record.timestamp)
+        self.size += len(frame) + len(record.body)
+        if self.spans and record.offset == self.behind:
+            first, count = self.spans[-1]
+            self.spans[-1] = first, count + 1
+        else:
+            self.spans.append((record.offset, 1))
+        self.behind = record.offset + 1
+
+    def _frame(self, record: Packed) -> bytes:
+        since = record.timestamp - self._timestamps[0] if self._timestamps else 0
+        return packed.frame(since, len(self._timestamps), len(record.body))
+
+    def send(self, codec: int, merged: int = 0) -> Send:
+        """Return the batch."""
+        times = self._timestamps
+        encoded = Encoded(bytearray().join(self._parts), times[0], max(times), times[-1], self.spans)
+        return Send(self.spans[0][0], len(times), self.size, codec, self.behind, encoded=encoded, merged=merged)

@@ -41,7 +41,7 @@ def filler(start: int, end: int, timestamp_ms: int, max_bytes: int) -> Send:
     # Not signed yet: the loop signs it like a batch that passes unchanged.
     view = wire_batch.build(_compressed(count), codec.GZIP, count, timestamp_ms, timestamp_ms, -1, -1, -1)
     raw = next(wire_batch.iter_batches(view))
-    return Send(start, count, len(view), raw, [], codec.GZIP, start + count, filler=True)
+    return Send(start, count, len(view), codec.GZIP, start + count, raw, filler=True)
 
 
 def is_filler(raw: RawBatch) -> bool:

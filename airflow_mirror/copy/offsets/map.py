@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
-from itertools import islice
-from operator import add, le
+from itertools import accumulate, islice
+from operator import add, le, lt
 from typing import NamedTuple
 
 FOREVER = 2**63 - 1
@@ -124,6 +124,24 @@ class OffsetMap:
         else:
             for side, value in zip(self.columns, (source, target, count), strict=True):
                 side.append(value)
+        self._take_ends()
+
+    def add_runs(self, runs: Sequence[tuple[int, int]], target: int) -> None:
+        """Append records that stand side by side on the target, from offset ``target`` on.
+
+        :param runs: first source offset and count of each run; a hole lies between any two of them.
+        :raises ValueError: as :meth:`add`, or two runs have no hole between them. Nothing was appended.
+        """
+        if len(runs) == 1:
+            self.add(runs[0][0], target, runs[0][1])
+            return
+        # Runs in C: behind a log cleaner every other record begins a run.
+        firsts, counts = (array("q", side) for side in zip(*runs, strict=True))
+        if min(counts) <= 0 or not all(map(lt, map(add, firsts, counts), islice(firsts, 1, None))):
+            raise ValueError(f"runs that overlap, touch or go backwards can't follow {self!r}: {runs[:3]}")
+        self.add(firsts[0], target, counts[0])
+        for side, values in zip(self.columns, (firsts, accumulate(counts, initial=target), counts), strict=True):
+            side.extend(islice(values, 1, len(runs)))
         self._take_ends()
 
     def advance(self, source_end: int, target_log_end: int = 0) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_mirror.copy.batches.tiers import Send
+from airflow_mirror.copy.batches.tiers import Encoded, Send
 from airflow_mirror.copy.delays import WINDOW_MS, DelayMeter, Delays
 from airflow_mirror.wire import codec
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.batch import iter_batches
-from airflow_mirror.wire.packed import Packed
 from airflow_mirror.wire.records import Record
 
 NOW = 1_700_000_000_000 - 1_700_000_000_000 % WINDOW_MS  # a window begins
@@ -77,8 +76,8 @@ def test_extremes_are_of_the_last_batches_and_no_others(samples: list[tuple[int,
 
 
 def test_timestamp_of_a_batch_costs_no_look_at_its_records() -> None:
-    few = [Packed(at, timestamp, b"") for at, timestamp in ((5, 70), (6, 90), (7, 80))]
-    assert Send(5, 3, 100, None, few, 0, 8).last_timestamp == 80  # that of the last one
+    few = Encoded(bytearray(), base_timestamp=70, newest_timestamp=90, last_timestamp=80, spans=[(5, 3)])
+    assert Send(5, 3, 100, 0, 8, encoded=few).last_timestamp == 80  # that of the last one
     records = [Record(at, timestamp, None, b"v", []) for at, timestamp in ((0, 90), (1, 80))]
     (raw,) = iter_batches(wire_records.encode(records, codec.NONE, 5, 0, 0))
     assert raw.header is not None

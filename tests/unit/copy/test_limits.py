@@ -71,7 +71,7 @@ def test_copy_limited_by_rate_alone_uses_all_of_it(largest: int, monkeypatch: py
     class Endless(PartitionCopy):
         def next_step(self) -> Send:
             self.state = State.READY
-            return Send(0, 1, rng.randint(1, largest), None, [], 0, 1)
+            return Send(0, 1, rng.randint(1, largest), 0, 1)
 
     def produce(_: TargetSide, lane: ProduceLane, batches: dict[TopicPartition, memoryview], __: str | None) -> None:
         sent.extend(map(len, batches.values()))

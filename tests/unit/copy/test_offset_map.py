@@ -193,6 +193,47 @@ def test_a_map_never_goes_backwards(source: int, target: int, count: int) -> Non
     assert one == irregular()
 
 
+RUNS = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=20)  # a hole, then records
+
+
+@given(RUNS, st.integers(0, 3), st.integers(0, 3))
+def test_runs_of_a_batch_are_added_as_one_by_one(drawn: list[tuple[int, int]], hole: int, marker: int) -> None:
+    runs, at = [], 7 + hole
+    for gap, count in drawn:
+        runs.append((at, count))
+        at += count + gap
+    together, apart = OffsetMap(5, 1), OffsetMap(5, 1)
+    for each in (together, apart):
+        each.add(5, 1, 2)
+    together.add_runs(runs, 3 + marker)
+    target = 3 + marker
+    for first, count in runs:
+        apart.add(first, target, count)
+        target += count
+    assert together == apart
+    assert together.last == apart.last
+
+
+@pytest.mark.parametrize(
+    ("runs", "target"),
+    [
+        ([(10, 2), (12, 1)], 5),  # no hole between them
+        ([(10, 3), (12, 1)], 5),
+        ([(12, 1), (10, 1)], 5),
+        ([(10, 1), (12, 0)], 5),
+        ([(4, 1), (8, 1)], 5),  # below the source's end
+        ([(10, 1), (12, 1)], 2),  # below the target's
+    ],
+)
+def test_runs_that_are_none_are_refused_and_nothing_is_added(runs: list[tuple[int, int]], target: int) -> None:
+    book = OffsetMap(5, 1)
+    book.add(5, 1, 2)
+    with pytest.raises(ValueError, match="can't follow"):
+        book.add_runs(runs, target)
+    assert len(book) == 1
+    assert book.source_end == 7
+
+
 def test_map_refuses_an_end_going_back_and_a_negative_start() -> None:
     with pytest.raises(ValueError, match="can't go back to 199"):
         irregular().advance(199)

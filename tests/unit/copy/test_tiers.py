@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import pytest
 
 from airflow_mirror.copy.batches import tiers
 from airflow_mirror.copy.batches.tiers import Corrupt, Send, Tier
 from airflow_mirror.wire import batch as wire_batch
-from airflow_mirror.wire import codec, records
+from airflow_mirror.wire import codec, heart, records
 from airflow_mirror.wire.batch import BatchHeader, RawBatch, iter_batches
 from airflow_mirror.wire.records import Record
+from tests.hearts import beating
 
 MAX = 1_000_000
+
+
+@pytest.fixture(params=["pure", "compiled"], autouse=True)
+def engine(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.param == "compiled" and heart.engine is None:
+        pytest.skip("nothing could compile the heart on this machine")
+    with beating(heart.engine if request.param == "compiled" else None, 1 << 18):
+        yield
 
 
 def header(**change: int) -> BatchHeader:
@@ -83,10 +93,8 @@ def test_batch_with_holes_becomes_dense_runs_at_equal_offsets(max_bytes: int) ->
     copied: list[Record] = []
     for send in sends:
         assert isinstance(send, Send)
-        assert [r.offset for r in send.records] == list(range(send.base_offset, send.base_offset + send.record_count))
-        # Encoded as they are sent: some are the C codec's own objects, some are bytes.
-        (sent,) = iter_batches(records.encode_packed(send.records, send.codec, 1, 0, 0))
-        copied += [r._replace(offset=send.base_offset + r.offset) for r in records.decode(sent)]
+        assert send.runs() == [(send.base_offset, send.record_count)]
+        copied += decoded_at(send.signed(max_bytes, 1, 0, 0), send.base_offset)
     assert copied == list(records.decode(raw))
     assert [r.offset for r in copied] == offsets
 
@@ -97,14 +105,14 @@ def test_records_outside_the_range_are_left_out() -> None:
     assert [(s.base_offset, s.record_count) for s in sends if isinstance(s, Send)] == [(11, 2), (15, 1)]
 
 
-@pytest.mark.parametrize("most", [0, 1 << 20], ids=["record-by-record", "as-objects"])
-def test_oversized_batch_is_split_without_losing_records(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr(tiers, "_OBJECTS_BYTES", most)
+def test_oversized_batch_is_split_without_losing_records() -> None:
     raw = raw_with_offsets(list(range(200)), codec.NONE)
     sends = [s for s in tiers.actions(raw, Tier.REENCODE, 0, 200, 2000) if isinstance(s, Send)]
-    assert len(sends) > 1
-    assert all(len(records.encode_packed(s.records, s.codec, 1, 0, 0)) <= 2000 for s in sends)
-    assert [records.as_bytes(r) for s in sends for r in s.records] == list(records.pack(raw))
+    parts = [s.signed(2000, 1, 0, 0) for s in sends]
+    # As many as fit: whether one more record fits is known to the byte.
+    assert all(1980 < len(part) <= 2000 for part in parts[:-1]) and len(parts) > 1
+    assert [len(part) for part in parts] == [s.size for s in sends]
+    assert [r for s in sends if s.encoded for r in s.encoded.records()] == list(records.pack(raw))
 
 
 def test_parts_of_a_split_batch_stay_within_the_limit() -> None:
@@ -120,7 +128,7 @@ def test_parts_of_a_split_batch_stay_within_the_limit() -> None:
     (raw,) = iter_batches(records.encode(rows, codec.NONE, 1, 0, 0))
     for limit in (900, 1500, 4001):
         sends = [s for s in tiers.actions(raw, Tier.REENCODE, 0, 400, limit) if isinstance(s, Send)]
-        parts = [records.encode_packed(s.records, s.codec, 1, 0, 0) for s in sends]
+        parts = [s.signed(limit, 1, 0, 0) for s in sends]
         assert max(map(len, parts)) <= limit < sum(map(len, parts)) / 2
         again = [r for part, s in zip(parts, sends, strict=True) for r in decoded_at(part, s.base_offset)]
         assert again == rows
