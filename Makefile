@@ -134,7 +134,7 @@ newest: setup
 	  echo "Python $$v: left out, since it has not all that is needed" >&2; \
 	done
 
-test-%: setup ## one part: unit provider core e2e faults properties spark months versions drills newcomer tools parity kerberos managed page
+test-%: setup ## one part: unit provider core e2e faults nights properties spark months versions drills newcomer tools parity kerberos managed page
 	$(BIN)/python -m tests.parts $* $(TESTS)
 
 coverage: setup ## run the unit tests and list the lines and branches that they leave out of what moves data

@@ -76,7 +76,7 @@ PARTS = (
         "core",
         ("tests/integration",),
         "",
-        9,
+        6,
         "real brokers, real Spark: one path through each feature",
         # They wait more than the others. In the order of collection: by itself xdist begins with the files of most tests.
         ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"),
@@ -88,6 +88,14 @@ PARTS = (
         "faults",
         32,
         "killed and frozen brokers, broken networks, lost topics, missing rights",
+        _BY_FILE,
+    ),
+    Part(
+        "nights",
+        ("tests/integration",),
+        "nights",
+        5,
+        "a night by hand, with lacking rights, a lost ledger, groups that don't come to rest",
         _BY_FILE,
     ),
     Part("properties", ("tests/unit",), "hypothesis", 4, "each property with 1,000 random examples", ("-n", "2"), 1000),

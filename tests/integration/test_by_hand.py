@@ -27,6 +27,8 @@ from tests.integration.copying import (
 from tests.integration.test_spark_jobs import summary_of
 from tests.integration.warm_jobs import WarmJobs
 
+pytestmark = pytest.mark.nights
+
 
 @pytest.fixture
 def run(

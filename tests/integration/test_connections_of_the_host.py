@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.nights
+
 BIN = Path(sys.executable).parent
 
 

@@ -33,6 +33,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.usefixtures("unhurried")
 
 
+@pytest.mark.nights
 def test_asked_to_stop_it_backs_out(world: World) -> None:
     world.write(10)
     stop, over = threading.Event(), threading.Event()
@@ -164,6 +165,7 @@ def test_topic_that_another_mirror_has_fenced_is_refused_and_not_adopted(world: 
         fence.forget(name, unfenced)
 
 
+@pytest.mark.nights
 def test_console_lifts_the_fence_of_a_killed_cutover_and_keeps_a_finished_ones(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,6 +191,7 @@ def test_console_lifts_the_fence_of_a_killed_cutover_and_keeps_a_finished_ones(
     assert console([*command, "--include-retained"]) == 0 and world.acls() == []
 
 
+@pytest.mark.nights
 def test_sigterm_lifts_the_fence(world: World) -> None:
     world.write(10)
     with writer_lease(world):  # nobody copies: it drains until it is told to stop
@@ -202,6 +205,7 @@ def test_sigterm_lifts_the_fence(world: World) -> None:
     assert report["outcome"] == reports.BACKED_OUT and report["error"].startswith("CutoverCancelled")
 
 
+@pytest.mark.nights
 def test_second_process_is_refused_while_the_first_is_at_work(world: World) -> None:
     world.write(10)
     with writer_lease(world):

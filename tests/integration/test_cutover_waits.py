@@ -19,7 +19,7 @@ from tests.integration.cutover_world import Member, Tail, World
 from tests.integration.cutovers import caught_up, cut_over, on_disk, opened_by
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.usefixtures("unhurried")
+pytestmark = [pytest.mark.usefixtures("unhurried"), pytest.mark.nights]
 
 
 def test_group_that_reads_on_is_awaited_then_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,8 @@ from tests.integration import plain
 from tests.integration.copying import assert_equal, create, ends, flow_of, wait_until, write
 from tests.integration.warm_jobs import WarmJobs
 
+pytestmark = pytest.mark.nights
+
 
 @pytest.fixture
 def open_transaction(source_cluster: Cluster, topic_name: str) -> Iterator[Callable[[], None]]:

@@ -227,6 +227,7 @@ def test_an_export_that_was_cut_restores_nothing(admin: ClusterAdmin) -> None:
     assert DECISIONS not in admin.topic_names()
 
 
+@pytest.mark.nights
 def test_the_command_shows_exports_and_restores(
     cluster: Cluster, admin: ClusterAdmin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -270,6 +271,7 @@ def planned(topic: str, name: str = "m") -> Plan:
     )
 
 
+@pytest.mark.nights
 def test_first_plan_onto_empty_topics_begins_the_ledger(cluster: Cluster, admin: ClusterAdmin) -> None:
     """Also where another one was killed when it had created the topic."""
     create(cluster, "empty")
@@ -284,6 +286,7 @@ def test_first_plan_onto_empty_topics_begins_the_ledger(cluster: Cluster, admin:
         require_active(Ledger(admin), plan, admin)
 
 
+@pytest.mark.nights
 def test_plan_of_ten_thousand_topics_is_the_same_on_another_host(cluster: Cluster, admin: ClusterAdmin) -> None:
     """In many records, in a topic that is compacted and has the settings which keep it small."""
     topics = [topic_plan(f"orders.{n}", {p: n * p for p in range(3)}, source_topic_id=f"id-{n}") for n in range(10_000)]
@@ -298,6 +301,7 @@ def test_plan_of_ten_thousand_topics_is_the_same_on_another_host(cluster: Cluste
     assert {key: entries[key].value for key in {**SETTINGS_OF_STATE, **WISHED}} == {**SETTINGS_OF_STATE, **WISHED}
 
 
+@pytest.mark.nights
 def test_a_plan_onto_data_begins_no_ledger(cluster: Cluster, admin: ClusterAdmin) -> None:
     """It may have been lost together with what was decided about these topics."""
     create(cluster, "filled")
@@ -322,6 +326,7 @@ def gone(admin: ClusterAdmin, topic: str) -> None:
     copying.wait_until(lambda: topic not in admin.topic_names(), f"{topic} is gone")
 
 
+@pytest.mark.nights
 @pytest.mark.parametrize("lost", ["deleted", "created again", "all of it"])
 def test_nothing_is_begun_where_a_ledger_was_lost(
     source_cluster: Cluster,
@@ -369,6 +374,7 @@ def test_nothing_is_begun_where_a_ledger_was_lost(
         assert main(["ledger", "init", "--anew", *clusters[2:]]) == 0
 
 
+@pytest.mark.nights
 def test_tail_whose_state_was_deleted_can_be_failed_over(
     source_cluster: Cluster, losing: Cluster, topic_name: str, tmp_path: Path
 ) -> None:

@@ -23,6 +23,8 @@ from tests.integration.copying import assert_equal, create, wait_until, write
 from tests.integration.plain import Follow, copy
 from tests.unit.schemas.registries import DrivenRegistry, driven
 
+pytestmark = pytest.mark.nights
+
 PARTITIONS = 2
 RETENTION_MS = "999999999999"  # 30 years: the records are of 2023
 MAY, MAY_NOT = ErrorCode.CORRUPT_MESSAGE, ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -18,6 +18,8 @@ from airflow_mirror.sync.users import sync_users
 from sandbox import Cluster
 from tests.integration.copying import wait_until
 
+pytestmark = pytest.mark.nights
+
 of = QuotaEntity.of
 OWN = ("User:mirror", "User:mirror")
 SCRAM = {

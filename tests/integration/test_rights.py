@@ -109,6 +109,7 @@ def test_with_the_printed_rights_of_each_part_a_mirror_migrates(world_of: Callab
         assert target.group_offsets(f"{world.topic}-g")
 
 
+@pytest.mark.nights
 @pytest.mark.parametrize("mode", ["identical", "mapped"])
 def test_with_the_printed_rights_of_a_plan_a_night_is_planned(world_of: Callable[..., World], mode: str) -> None:
     """What these do not show is listed: transactional ids are the cutover's to see, and maps the copy's to complete."""
@@ -126,6 +127,7 @@ def test_with_the_printed_rights_of_a_plan_a_night_is_planned(world_of: Callable
     assert night.waves and night.producers
 
 
+@pytest.mark.nights
 def test_with_the_printed_rights_of_a_plan_a_trial_copy_is_made(world_of: Callable[..., World]) -> None:
     world = world_of(**MODES["identical"])
     world.do("plan", ROOT)
@@ -160,6 +162,7 @@ def test_preview_names_a_right_before_a_cutover_meets_that(world_of: Callable[..
     assert verdicts("READ") == [("block", "target, 1 group", f"READ is not allowed to the mirror on group {group}")]
 
 
+@pytest.mark.nights
 def test_with_its_printed_rights_a_fence_is_lifted(world_of: Callable[..., World]) -> None:
     world = world_of(**MODES["identical"])
     world.plan(ROOT)
@@ -244,6 +247,7 @@ def test_a_right_that_is_missing_is_named(
     assert names(said, missing), f"{missing}: {said}"
 
 
+@pytest.mark.nights
 def test_a_plan_says_that_groups_may_be_hidden_where_only_some_are_seen(world_of: Callable[..., World]) -> None:
     world = world_of()
     world.mirror = replace(world.mirror, groups=[f"{world.topic}-.*"])
@@ -266,6 +270,7 @@ def test_a_plan_says_that_groups_may_be_hidden_where_only_some_are_seen(world_of
     assert not [note for note in world.notes if "some of the selected groups" in note]
 
 
+@pytest.mark.nights
 def test_a_plan_names_each_right_that_traces_lack_and_touches_nothing(world_of: Callable[..., World]) -> None:
     """Before their topics exist, and once a tail has made them."""
     world = world_of(**MODES["traces"])
@@ -307,6 +312,7 @@ def names(text: str, acl: Acl) -> bool:
     return any(operation in line for line in lines for operation in spelled)
 
 
+@pytest.mark.nights
 @pytest.mark.tools
 def test_the_printed_script_adds_exactly_these_acls(
     walled: tuple[Cluster, Cluster], tmp_path: Path, capsys: pytest.CaptureFixture[str]

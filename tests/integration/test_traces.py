@@ -26,6 +26,8 @@ from tests.integration.cutover_world import kept_in
 from tests.integration.java_clients import compiled, java_client
 from tests.integration.traces_world import PARTITIONS, World, world
 
+pytestmark = pytest.mark.nights
+
 
 def test_java_finds_the_cluster_and_the_groups_that_the_mirror_names(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
