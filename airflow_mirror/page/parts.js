@@ -86,11 +86,23 @@ const State = ({ row }) =>
     row.state === "copying" && row.done != null ? `copying ${Math.floor(row.done * 100)} %` : row.state);
 const Arrow = ({ row }) => (row.source ? h(Muted, { as: "span" }, `${row.source} → ${row.target}`) : h(Muted, { as: "span" }, row.target_id));
 
+// Over plain http, as many an Airflow runs inside, a page has no clipboard: what is marked can be copied all the same.
+async function toClipboard(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const area = Object.assign(document.createElement("textarea"), { value: text, readOnly: true });
+  area.style.cssText = "position: fixed; opacity: 0";
+  document.body.append(area);
+  area.select();
+  const isCopied = document.execCommand("copy");
+  area.remove();
+  if (!isCopied) throw new Error("the browser does not let a page copy");
+}
+
 function Copy({ text }) {
-  const [done, setDone] = useState(false);
-  if (!navigator.clipboard) return null; // only on https, and on this host: the text can be marked all the same
-  const copy = () => navigator.clipboard.writeText(text).then(() => (setDone(true), setTimeout(() => setDone(false), 1500)));
-  return h(Button, { size: "2xs", variant: "outline", onClick: copy }, done ? "Copied" : "Copy");
+  const [told, setTold] = useState("Copy");
+  const tell = (words) => (setTold(words), setTimeout(() => setTold("Copy"), 1500));
+  const copy = () => toClipboard(text).then(() => tell("Copied"), () => tell("Mark it instead"));
+  return h(Button, { size: "2xs", variant: "outline", onClick: copy }, told);
 }
 
 // What is wrong, or worth knowing: a coloured edge, the words, and what to do.

@@ -234,6 +234,18 @@ def test_approval_that_waits_is_shown_with_the_way_to_its_answer(open_page: Open
     expect(page.get_by_text("Cut over bigmove?")).to_have_count(0, timeout=PATIENCE_MS)
 
 
+def test_remedy_is_copied_where_a_page_over_http_has_no_clipboard(open_page: Open) -> None:
+    page = open_page("plugin/mirrors?target=dc2&mirror=reports")
+    seen(page, "Resume it, and let it catch up.")
+    page.evaluate("""() => {
+        Object.defineProperty(navigator, "clipboard", { value: undefined });
+        document.addEventListener("copy", () => { globalThis.copied = document.activeElement.value; });
+    }""")
+    page.get_by_role("button", name="Copy", exact=True).first.click()
+    seen(page, "Copied")
+    assert page.evaluate("globalThis.copied") == "Resume it, and let it catch up."
+
+
 def test_names_are_shown_and_never_run(open_page: Open) -> None:
     page = open_page("plugin/mirrors?target=dc2&mirror=by-hand")
     seen(page, HOSTILE)

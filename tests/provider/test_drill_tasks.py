@@ -177,7 +177,10 @@ def test_a_drill_that_measured_nothing_is_red_where_it_failed(
     context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, cleaned: list[str]
 ) -> None:
     """And nowhere else; one that was ended has no task that failed. What was measured is judged all the same."""
-    drills, context["ti"].states = {**mirror, "topics": ["drill-1"]}, {"plan": "failed", "clean_up": "running"}
+    drills, context["ti"].states = (
+        {**mirror, "topics": ["drill-1"]},
+        {"plan": "failed", "create_topics": "upstream_failed"},
+    )
     note(state, Drill(run="manual__1", at_ms=7, topics=["drill-1"], wanted=WANTED))
     assert CleanUpDrillOperator(task_id="t", mirror=drills).execute(context)["deleted"] == ["drill-1"]
     (drill,) = Drills(state, "m").all()
@@ -330,6 +333,19 @@ def test_clean_up_of_a_drill_that_was_never_opened_deletes_nothing(
     with pytest.raises(AirflowFailException, match="nothing was measured"):
         CleanUpDrillOperator(task_id="t", mirror={**mirror, "topics": ["drill-1"]}).execute(context)
     assert cleaned == []
+
+
+@pytest.mark.usefixtures("connections", "home")
+def test_clean_up_is_red_unless_a_task_that_failed_has_turned_the_run_red(
+    context: dict[str, Any], mirror: dict[str, Any]
+) -> None:
+    """Where somebody marks a run as failed, what was running is failed, and what comes behind it is skipped."""
+    clean_up = CleanUpDrillOperator(task_id="t", mirror={**mirror, "topics": ["drill-1"]})
+    context["ti"].states = {"lose_source": "failed", "fail_over": "skipped", "t": "running"}
+    with pytest.raises(AirflowFailException, match="nothing was measured"):
+        clean_up.execute(context)
+    context["ti"].states = {"lose_source": "failed", "fail_over": "upstream_failed", "t": "running"}
+    assert clean_up.execute(context)["deleted"] == []
 
 
 @pytest.mark.usefixtures("connections", "home")
