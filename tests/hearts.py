@@ -100,12 +100,14 @@ def encoded(rnd: random.Random, records: list[packed.Packed], at: int, base: int
         fields = [odd_varint(rnd, v) if hostile and rnd.random() < 0.1 else zigzag(v) for v in values]
         if hostile and rnd.random() < (0.3 if record is records[-1] else 0.05):
             fields[1] = zigzag(rnd.choice((delta + 1, *_EXTREMES)))
-        frame = b"\0" + b"".join(fields)
-        length = len(frame) + len(record.body)
+        frame, body = b"\0" + b"".join(fields), bytes(record.body)
+        if hostile and rnd.random() < 0.02:  # under a length that is right
+            body = body[: rnd.randrange(len(body) + 1)] if rnd.random() < 0.5 else altered(rnd, bytearray(body))
+        length = len(frame) + len(body)
         if hostile and rnd.random() < 0.05:
             length = rnd.choice((length + rnd.randrange(-9, 9), *_EXTREMES))
         size = odd_varint(rnd, length) if hostile and rnd.random() < 0.05 else zigzag(length)
-        parts += (size, frame, bytes(record.body))
+        parts += (size, frame, body)
     return b"".join(parts)
 
 

@@ -213,6 +213,15 @@ cdef bint _read(_Framed *r, const unsigned char *p, const unsigned char *end, in
     return p != NULL and p <= r.stop and last < r.delta <= last_delta
 
 
+cdef const unsigned char *_sized(const unsigned char *p, const unsigned char *end, bint nullable) noexcept nogil:
+    """Return where a field ends that begins with its size; NULL if it goes beyond ``end``."""
+    cdef int64_t size
+    p = _varint(p, end, &size)
+    if p == NULL or size < (-1 if nullable else 0) or size > end - p:
+        return NULL
+    return p + max(size, 0)
+
+
 cdef bint _append_all(
     _Sums *s, unsigned char *out, int64_t limit, int64_t count, int64_t last_delta, uint64_t base_timestamp,
     const unsigned char *p, Py_ssize_t n
@@ -490,7 +499,7 @@ cdef class Cutter:
                 if not _read(&r, p, stop, self.last, self.last_delta):
                     raise StopIteration
                 offset = self.base + r.delta
-                if self.start <= offset < self.end and (self.wanted is None or self._wanted(r.body, r.stop)):
+                if self.start <= offset < self.end and self._takes(r.body, r.stop):
                     time_ms = self.appended if self.has_appended else self.base_timestamp + <uint64_t>r.since
                     size = r.stop - r.body
                     if sums.count:
@@ -529,10 +538,27 @@ cdef class Cutter:
         encoded = batch, <int64_t>sums.base, sums.newest, <int64_t>sums.last, runs
         return runs[0][0], behind, sums.count, sums.used, encoded
 
-    cdef bint _wanted(self, const unsigned char *body, const unsigned char *stop) except -1:
-        """Return whether a record of this key is wanted. A key that is none is for Python to judge."""
-        cdef int64_t size
-        cdef const unsigned char *key = _varint(body, stop, &size)
-        if key == NULL or size < -1 or size > stop - key:
+    cdef bint _takes(self, const unsigned char *body, const unsigned char *stop) except -1:
+        """Return whether a record is wanted. One whose fields can't be read is for Python to judge (`packed.fields_of`)."""
+        cdef const unsigned char *key
+        cdef const unsigned char *at
+        cdef int64_t key_size, size, headers, i
+        key = _varint(body, stop, &key_size)
+        if key == NULL or key_size < -1 or key_size > stop - key:
             raise StopIteration
-        return bool(self.wanted(None if size == -1 else PyBytes_FromStringAndSize(<const char *>key, size)))
+        at = _sized(key + max(key_size, 0), stop, True)
+        if at != NULL:
+            at = _varint(at, stop, &headers)
+        if at == NULL or headers < 0:
+            raise StopIteration
+        for i in range(headers):
+            at = _sized(at, stop, False)
+            if at != NULL:
+                at = _sized(at, stop, True)
+            if at == NULL:
+                raise StopIteration
+        if at != stop:
+            raise StopIteration
+        if self.wanted is None:
+            return True
+        return bool(self.wanted(None if key_size == -1 else PyBytes_FromStringAndSize(<const char *>key, key_size)))

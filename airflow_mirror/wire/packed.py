@@ -25,11 +25,6 @@ class Packed(NamedTuple):
     timestamp: int
     body: bytes | memoryview
 
-    @property
-    def key(self) -> bytes | None:
-        """The record's key."""
-        return _bytes(self.body, 0)[0]
-
 
 def body_of(key: bytes | None, value: bytes | None, headers: Headers) -> bytes:
     """Encode the body of a record with these fields."""

@@ -1,9 +1,8 @@
-"""Decode the records of a batch and encode them again: the slow path, for batches that can't pass unchanged.
+"""Decode the records of a batch, and encode records as one: what a comparison and the ledger do.
 
-There are two implementations. The inner loop is nearly always aiokafka's C codec; compression and the header are
-handled here, so the codec only sees plain records. Where the codec would not be exact, records are handled as bytes
-(`packed`). Timestamps are those that a consumer sees: in a LogAppendTime batch, every record has the batch's
-maxTimestamp.
+A copy handles records as bytes (`packed`). The inner loop of :func:`decode` is aiokafka's C codec; compression and the
+header are handled here, so the codec only sees plain records. Where it would not be exact, records are handled as bytes.
+Timestamps are those that a consumer sees: in a LogAppendTime batch, every record has the batch's maxTimestamp.
 """
 
 from __future__ import annotations
@@ -18,10 +17,6 @@ from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import codec, legacy, packed
 from airflow_mirror.wire.batch import BatchHeader, RawBatch
 from airflow_mirror.wire.packed import Packed
-
-_UNLIMITED = 2**31 - 1
-_INT64 = 1 << 63
-_LENGTHS_BYTES = 15  # for key, value and headers together, or for a header's two parts: at most 5 each
 
 
 class Record(NamedTuple):

@@ -203,23 +203,43 @@ def actions(
     at = max(start, header.base_offset) if header else min(start, raw.first_offset)
     number = header.codec if header else legacy.codec_of(raw.view)
     try:
-        if header is not None and heart.engine is not None:
+        if header is None:
+            records = wire_records.pack(raw)
+        else:
             plain = wire_codec.decompress(number, raw.view[wire_batch.HEADER_SIZE :])
-            cutter = heart.engine.Cutter(raw.view, plain, start, end, max_bytes, dense, wanted)
-            for first, behind, count, size, encoded in cutter:
-                yield Send(first, count, size, number, behind, encoded=Encoded(*encoded))
-                at = start = behind
-            if cutter.whole:
-                return
-            # What is not as it should be is for Python to judge.
-        # Lazily: a small compressed batch may hold a million records.
-        few = (r for r in wire_records.pack(raw) if start <= r.offset < end and (wanted is None or wanted(r.key)))
-        for send in cut(few, number, max_bytes, dense=dense):
+            if wire_batch.HEADER_SIZE + len(plain) > max_bytes:
+                # A target that compresses what we send compares what comes of it once more, and random bytes get longer.
+                max_bytes -= max_bytes >> 10
+            if heart.engine is not None:
+                cutter = heart.engine.Cutter(raw.view, plain, start, end, max_bytes, dense, wanted)
+                for first, behind, count, size, encoded in cutter:
+                    yield Send(first, count, size, number, behind, encoded=Encoded(*encoded))
+                    at = start = behind
+                if cutter.whole:
+                    return
+                # What is not as it should be is for Python to judge.
+            records = packed.split(plain, header)
+        for send in cut(_readable(records, start, end, wanted), number, max_bytes, dense=dense):
             yield send
             at = send.next_source
     except ValueError as e:
         # What was yielded before is sent first; the copy of this partition ends in front of what it can't tell.
         yield Corrupt(at, max(raw.next_offset, at + 1), str(e))
+
+
+def _readable(
+    records: Iterable[Packed], start: int, end: int, wanted: Callable[[bytes | None], bool] | None
+) -> Iterator[Packed]:
+    """Yield the records that are wanted, lazily: a small compressed batch may hold a million.
+
+    :raises ValueError: at one whose fields can't be read. Nobody else would say which one it is: the target refuses the
+        whole batch, or stores it for its readers to fail at.
+    """
+    for record in records:
+        if start <= record.offset < end:
+            key, *_ = packed.fields_of(record.body)
+            if wanted is None or wanted(key):
+                yield record
 
 
 def has_linked_blocks(raw: RawBatch, header: BatchHeader) -> bool:

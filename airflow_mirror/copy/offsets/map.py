@@ -139,6 +139,8 @@ class OffsetMap:
         firsts, counts = (array("q", side) for side in zip(*runs, strict=True))
         if min(counts) <= 0 or not all(map(lt, map(add, firsts, counts), islice(firsts, 1, None))):
             raise ValueError(f"runs that overlap, touch or go backwards can't follow {self!r}: {runs[:3]}")
+        if max(firsts[-1] + counts[-1], target + sum(counts)) > FOREVER:
+            raise ValueError(f"offsets that no log has can't follow {self!r}: {runs[-1]} at target {target}")
         self.add(firsts[0], target, counts[0])
         for side, values in zip(self.columns, (firsts, accumulate(counts, initial=target), counts), strict=True):
             side.extend(islice(values, 1, len(runs)))

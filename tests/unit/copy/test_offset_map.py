@@ -223,6 +223,7 @@ def test_runs_of_a_batch_are_added_as_one_by_one(drawn: list[tuple[int, int]], h
         ([(10, 1), (12, 0)], 5),
         ([(4, 1), (8, 1)], 5),  # below the source's end
         ([(10, 1), (12, 1)], 2),  # below the target's
+        ([(10, 1), (12, 1)], 2**63 - 2),
     ],
 )
 def test_runs_that_are_none_are_refused_and_nothing_is_added(runs: list[tuple[int, int]], target: int) -> None:

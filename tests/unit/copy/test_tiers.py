@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from airflow_mirror.copy.batches import tiers
 from airflow_mirror.copy.batches.tiers import Corrupt, Send, Tier
 from airflow_mirror.wire import batch as wire_batch
-from airflow_mirror.wire import codec, heart, records
+from airflow_mirror.wire import codec, heart, packed, records
 from airflow_mirror.wire.batch import BatchHeader, RawBatch, iter_batches
 from airflow_mirror.wire.records import Record
 from tests.hearts import beating
@@ -144,3 +144,55 @@ def test_broken_checksum_is_damage_with_its_offsets() -> None:
     raw.view[70] ^= 1
     found = tiers.damage(raw, 90)
     assert found == Corrupt(100, 103, "its CRC-32C does not fit its bytes")
+
+
+def with_body(body: bytes, at: int = 1) -> RawBatch:
+    """Three records, of which one has this body under a length and a checksum that are right."""
+    bodies = [packed.body_of(b"k%d" % n, b"v", [(b"h", None)]) for n in range(3)]
+    bodies[at] = body
+    payload = b"".join(packed.frame(0, n, len(one)) + one for n, one in enumerate(bodies))
+    (raw,) = iter_batches(wire_batch.build(payload, codec.NONE, 3, 0, 0, -1, -1, -1))
+    return raw
+
+
+@pytest.mark.parametrize("wanted", [None, lambda _: True, lambda key: key == b"k0"], ids=["all", "each", "one"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\x80",
+        b"\x03\x01\x00",  # a key of less than nothing
+        b"\x7e\x01\x00",  # a key that goes beyond the record
+        b"\x01\x01\x01",  # less than no headers
+        b"\x01\x01\x02\x01\x01",  # a header without a name
+        b"\x01\x01\x02\x02h",  # a header without an end
+        b"\x01\x01\xfe\xff\xff\xff\x0f",
+        b"\x01\x01\x00\x00",  # a byte too many
+    ],
+)
+def test_record_whose_fields_can_not_be_read_ends_the_copy_in_front_of_its_batch(
+    body: bytes, wanted: Callable[[bytes | None], bool] | None
+) -> None:
+    """It is named, instead of being offered to a target that refuses it with a word that says nothing, or stores it."""
+    raw = with_body(body)
+    (found,) = tiers.actions(raw, Tier.REENCODE, 0, 3, MAX, dense=False, wanted=wanted)
+    assert isinstance(found, Corrupt) and (found.start, found.end) == (0, 3)
+    # What stands in front of it has been sent already where the target takes no more at once.
+    sent, found = tiers.actions(with_body(body, 2), Tier.REENCODE, 0, 3, 80, dense=False)
+    assert isinstance(sent, Send) and isinstance(found, Corrupt) and (sent.next_source, found.start) == (1, 1)
+    # And one that is not wanted by its offset is not looked at.
+    (sent,) = tiers.actions(raw, Tier.REENCODE, 2, 3, MAX)
+    assert isinstance(sent, Send) and sent.base_offset == 2
+
+
+def test_parts_leave_room_for_a_target_that_compresses_them_again() -> None:
+    """Random bytes get longer by it, and a broker compares the size once more behind that."""
+    rng = random.Random(3)
+    rows = [Record(i, 0, None, rng.randbytes(49_953), []) for i in range(4)]  # two are 11 bytes below the limit
+    (raw,) = iter_batches(records.encode(rows, codec.NONE, 1, 0, 0))
+    sends = [s for s in tiers.actions(raw, Tier.REENCODE, 0, 4, 100_000) if isinstance(s, Send)]
+    parts = [s.signed(100_000, 1, 0, 0) for s in sends]
+    assert sum(s.record_count for s in sends) == 4
+    for number in (codec.GZIP, codec.SNAPPY, codec.LZ4, codec.ZSTD):
+        again = [bytes(codec.compress(number, part[wire_batch.HEADER_SIZE :])) for part in parts]
+        assert max(map(len, again)) + wire_batch.HEADER_SIZE <= 100_000

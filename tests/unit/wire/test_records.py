@@ -17,7 +17,6 @@ from airflow_mirror.copy.batches.tiers import Send, Tier
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import codec, heart, packed, records
 from airflow_mirror.wire.batch import RawBatch, iter_batches
-from airflow_mirror.wire.packed import Packed
 from airflow_mirror.wire.records import Record
 from tests.hearts import beating
 
@@ -143,8 +142,3 @@ def test_bytes_that_are_no_records_are_refused(payload: bytes, cause: str) -> No
     assert header is not None
     with pytest.raises(ValueError, match=cause):
         list(packed.split(payload, header))
-
-
-def test_key_is_found_without_looking_at_the_rest() -> None:
-    for key in (None, b"", b"key", b"k" * 9000):
-        assert Packed(0, 0, packed.body_of(key, b"value", [(NOT_UTF8, None)])).key == key
