@@ -85,4 +85,7 @@ def _show(report: ConfigsReport, topics: int) -> None:
     for one in report.changes:
         table.add_row(one.topic, one.key, one.before, shown(one.after))
     console = Console(markup=False, highlight=False)
-    console.print(table if report.changes else f"nothing differs in {topics:,} topic(s)")
+    differs = "nothing differs" if not report.remarks else "nothing is to be set"
+    console.print(table if report.changes else f"{differs} in {topics:,} topic(s)")
+    for line in report.remarks:
+        console.print(line)

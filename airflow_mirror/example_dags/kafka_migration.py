@@ -370,7 +370,7 @@ with DAG(
         watch = WatchCutoverSensor(task_id="watch", mirror=MIRROR, watch_s="{{ params.watch_s }}")
         stop_tail = StopMirrorOperator(task_id="stop_tail", mirror=MIRROR, spark_conn_id=SPARK)
 
-        @task.short_circuit
+        @task.short_circuit(ignore_downstream_trigger_rules=False)
         def is_restore_wanted(params: dict[str, Any]) -> bool:
             """Return whether to apply the source's own retention and compaction to the target."""
             return bool(params["restore_configs"])
@@ -388,10 +388,13 @@ with DAG(
         follow_on = StartMirrorOperator(task_id="follow_on", mirror=MIRROR, mode="tail", spark_conn_id=SPARK)
 
     with TaskGroup("way_back", tooltip="Copy back what applications write to the target") as way_back:
-
-        @task.short_circuit
-        def is_wanted(found: Any, params: dict[str, Any]) -> bool:
+        # Behind the end of the hold, whatever became of that: the way back is planned by the target's own settings, and a
+        # hold of the old source hides what they are to be.
+        @task.short_circuit(trigger_rule="all_done")
+        def is_wanted(found: Any, params: dict[str, Any], ti: Any = None) -> bool:
             """Return whether to copy back what applications write to the target: if it is wanted, and possible."""
+            if states_of(ti).get("cutover") != "success":
+                return False
             if params["way_back"] and found["no_way_back"]:
                 logging.getLogger(__name__).warning(found["no_way_back"])
             return bool(params["way_back"] and params["keep_fence"] and not found["no_way_back"])
@@ -406,5 +409,5 @@ with DAG(
     approve_cutover >> verify_since >> cutover >> [lift_fence, stop_tail, watch, let_writers_in, way_back]
     end_red_unless_done(lift_fence, "cutover", "approve_cutover", {"plan": "plan", "copy": "verify"})
     sync_configs >> access_wanted >> let_readers_in >> [verify_since, let_writers_in]
-    stop_tail >> restore_wanted >> restore_configs
+    stop_tail >> restore_wanted >> restore_configs >> way_back
     cutover >> backed_out >> follow_on

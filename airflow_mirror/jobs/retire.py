@@ -249,7 +249,8 @@ class Retirement:
         for whole in self._plans:
             plan = replace(whole, topics=tuple(t for t in whole.topics if t.target_topic in meant))
             seen = LastSeen(plan, self.seen.read())
-            lines += sync_configs(plan, seen, self.target, recently(ours), hold=False, dry_run=permit is None).drift
+            found = sync_configs(plan, seen, self.target, recently(ours), hold=False, dry_run=permit is None)
+            lines += [*found.drift, *found.remarks]
         return lines
 
     def _end_writing(self, permit: Permit) -> None:

@@ -86,4 +86,6 @@ class SyncTopicConfigsOperator(PlannedOperator):
             report = sync_plan(plan, source, target, hold=hold, dry_run=dry_run, source_lost=lost)
         for line in report.drift:
             self.log.info("%s %s", "set" if report.applied else "would set", line)
+        for line in report.remarks:
+            self.log.warning("%s", line)
         return compact({**report.to_dict(), "changes": len(report.drift)})

@@ -5,8 +5,8 @@ Pure. Who applies the difference is in :mod:`airflow_mirror.sync`; a plan asks b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from airflow_mirror.kafka.model import ConfigEntry, NewConfigs
@@ -45,6 +45,11 @@ class ConfigDiff(NewConfigs):
     """
 
     before: Mapping[str, str] = field(default_factory=dict)
+
+    def without(self, keys: Collection[str]) -> ConfigDiff:
+        """Return the rest of it."""
+        to_set = {key: value for key, value in self.set.items() if key not in keys}
+        return replace(self, set=to_set, delete=tuple(key for key in self.delete if key not in keys))
 
     def changes(self, topic: str) -> list[Change]:
         """Return what changes, one by one."""

@@ -39,6 +39,8 @@ HELD_COMPACTED = "compact,delete"
 BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
 DIFFERENCE = "message.timestamp.difference.max.ms"  # before Kafka 3.6, one limit for both
 
+MIN_INSYNC = "min.insync.replicas"
+
 # Settings that decide which records a topic keeps, and which it accepts from producers.
 SURVIVES = frozenset(
     {
@@ -50,7 +52,7 @@ SURVIVES = frozenset(
         BEFORE,
         "message.timestamp.type",
         "min.compaction.lag.ms",
-        "min.insync.replicas",
+        MIN_INSYNC,
         "retention.bytes",
         "retention.ms",
         "segment.bytes",  # a batch larger than a segment is rejected; retention and compaction work by segment

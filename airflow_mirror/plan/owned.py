@@ -75,6 +75,11 @@ class Owned:
         return frozenset() if self.opened_by is not None else frozenset(self.upstream or (self.source_id,))
 
     @property
+    def opening(self) -> str | None:
+        """By whom and when it was opened; None while it is the mirror's."""
+        return None if self.opened_by is None else f"{self.opened_by} {self.opened_at}"
+
+    @property
     def is_cut_over(self) -> bool:
         """Whether it was handed over, and not by a failover."""
         return self.opened_by is not None and not self.opened_by.startswith(f"{FAILOVER} ")

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from airflow_mirror.errors import InputError, LedgerNewer, RequestRefused
 from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.plan.config_diff import Change, diff, own_values, shown
-from airflow_mirror.plan.configs import LIMITS, Rules, overrides, same_value
+from airflow_mirror.plan.configs import LIMITS, MIN_INSYNC, Rules, overrides, same_value
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.plan.target_configs import OwnConfigs, read_own_configs
 from airflow_mirror.sync import seen_configs
@@ -30,7 +30,6 @@ from airflow_mirror.sync.set_again import TIMES, SetAgain
 log = logging.getLogger(__name__)
 
 _REMEMBERED = 10  # changes that stay in the report
-_MIN_INSYNC = "min.insync.replicas"
 
 Entries = Mapping[str, "ConfigEntry"]
 
@@ -154,12 +153,12 @@ class ConfigFollower(Pass[ConfigReport]):
             else:
                 continue
             del due[key]
-        wished = int(due.get(_MIN_INSYNC) or 0)
+        wished = int(due.get(MIN_INSYNC) or 0)
         for info in self._target.topics([topic]).values() if wished > 1 else ():
             if wished > info.replication_factor:  # every write would be refused, the copy's as well
-                del due[_MIN_INSYNC]
+                del due[MIN_INSYNC]
                 replicas = f"replicas here are {info.replication_factor}"
-                report.left_out.append(f"{topic}: {_MIN_INSYNC} is {wished} on the source, {replicas}")
+                report.left_out.append(f"{topic}: {MIN_INSYNC} is {wished} on the source, {replicas}")
         return due
 
     def _alter(self, topic: str, due: dict[str, str | None], report: ConfigReport) -> dict[str, str | None]:

@@ -9,13 +9,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from airflow_mirror.errors import RequestRefused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.plan.config_diff import Change, ConfigDiff, diff
-from airflow_mirror.plan.configs import Rules
+from airflow_mirror.plan.configs import MIN_INSYNC, Rules
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.target_configs import OwnConfigs, read_own_configs
+from airflow_mirror.plan.target_configs import read_own_configs
 from airflow_mirror.sync.topics import settle
 
 
@@ -31,20 +32,36 @@ class ConfigsReport:
     """The differences between the target's topics and the rules.
 
     :param applied: the differences were removed, and that was read back; False for a dry run that found some.
+    :param refused: settings that the target refuses, with its words. :param unfit: settings of the source that would keep
+        every producer from writing.
+    :param left: settings of topics in production that differ, one line each: they are their owners' to set.
     """
 
     hold: bool
     changes: tuple[Change, ...]
     applied: bool
+    refused: tuple[str, ...] = ()
+    unfit: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
     @property
     def drift(self) -> tuple[str, ...]:
         """One line per difference."""
         return tuple(map(str, self.changes))
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """One line per setting that stays as it is, and why."""
+        return (
+            *(f"refused: {line}" for line in self.refused),
+            *(f"left out: {line}" for line in self.unfit),
+            *(f"left alone, since it is in production: {line}" for line in self.left),
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
-        return {"hold": self.hold, "drift": list(self.drift), "applied": self.applied}
+        lists = {"drift": self.drift, "refused": self.refused, "unfit": self.unfit, "left": self.left}
+        return {"hold": self.hold, "applied": self.applied, **{name: list(lines) for name, lines in lists.items()}}
 
 
 def sync_configs(
@@ -55,34 +72,75 @@ def sync_configs(
     :param source: the source, or what was last seen of it.
     :param permit: says that the topics are still as who calls has seen them: the mirror's, or in production.
     :param hold: see ``diff``. False once the mirror has stopped writing: restores retention, compaction, timestamp
-        rules.
+        rules. A setting that the target refuses keeps no other one from being set then: it is in the report.
     :param dry_run: only report.
     :raises NotKept: a change is not visible when read back.
+    :raises RequestRefused: the target refuses one of the hold.
     """
-    own = read_own_configs(target)
-    found = _diffs(plan, source, target, hold, own)
+    sides = _Sides(plan, source, target, hold)
+    found = sides.diffs()
     changes = tuple(one for topic, d in sorted(found.items()) for one in d.changes(topic))
     if dry_run:
-        return ConfigsReport(hold, changes, applied=not changes)
+        return ConfigsReport(hold, changes, applied=not changes, unfit=tuple(sides.unfit))
     for topic, d in found.items():
-        target.alter_topic_configs(topic, permit, d.set, d.delete)
+        sides.alter(topic, d, permit)
     if found:
-        settle(lambda: _left(plan, source, target, hold, own), "topic configs")
-    return ConfigsReport(hold, changes, applied=True)
+        settle(sides.left, "topic configs")
+    done = tuple(one for one in changes if (one.topic, one.key) not in sides.refused)
+    return ConfigsReport(hold, done, applied=True, refused=tuple(sides.refused.values()), unfit=tuple(sides.unfit))
 
 
-def _diffs(
-    plan: Plan, source: TopicConfigs, target: ClusterAdmin, hold: bool, own: OwnConfigs | None
-) -> dict[str, ConfigDiff]:
-    here = source.topic_configs([t.source_topic for t in plan.topics])
-    there = target.topic_configs([t.target_topic for t in plan.topics])
-    rules = Rules.of(plan.mirror)
-    found = {
-        t.target_topic: diff(here[t.source_topic], there[t.target_topic], hold, own, rules, t.configs)
-        for t in plan.topics
-    }
-    return {topic: d for topic, d in found.items() if d}
+class _Sides:
+    """What differs between the two sides, and what was not taken.
 
+    :ivar refused: by topic and setting. :ivar unfit: as of the last look.
+    """
 
-def _left(plan: Plan, source: TopicConfigs, target: ClusterAdmin, hold: bool, own: OwnConfigs | None) -> list[str]:
-    return [str(one) for topic, d in _diffs(plan, source, target, hold, own).items() for one in d.changes(topic)]
+    def __init__(self, plan: Plan, source: TopicConfigs, target: ClusterAdmin, hold: bool) -> None:
+        self._plan, self._source, self._target, self._hold = plan, source, target, hold
+        self._own, self._rules = read_own_configs(target), Rules.of(plan.mirror)
+        self.refused: dict[tuple[str, str], str] = {}
+        self.unfit: list[str] = []
+
+    def diffs(self) -> dict[str, ConfigDiff]:
+        """Return what is to be set, by target topic."""
+        here = self._source.topic_configs([t.source_topic for t in self._plan.topics])
+        there = self._target.topic_configs([t.target_topic for t in self._plan.topics])
+        found = {
+            t.target_topic: diff(
+                here[t.source_topic], there[t.target_topic], self._hold, self._own, self._rules, t.configs
+            )
+            for t in self._plan.topics
+        }
+        found = {topic: d.without([key for at, key in self.refused if at == topic]) for topic, d in found.items()}
+        return {topic: d for topic, d in self._fitting(found).items() if d}
+
+    def _fitting(self, found: dict[str, ConfigDiff]) -> dict[str, ConfigDiff]:
+        """Leave out a number of in-sync replicas that a topic has not: with acks=all nobody could write."""
+        self.unfit = []
+        wished = {topic: int(d.set[MIN_INSYNC]) for topic, d in found.items() if int(d.set.get(MIN_INSYNC, "0")) > 1}
+        for topic, info in (self._target.topics(list(wished)) if wished else {}).items():
+            if wished[topic] > info.replication_factor:
+                found[topic] = found[topic].without([MIN_INSYNC])
+                replicas = f"replicas here are {info.replication_factor}"
+                self.unfit.append(f"{topic}: {MIN_INSYNC} is {wished[topic]} on the source, {replicas}")
+        return found
+
+    def alter(self, topic: str, d: ConfigDiff, permit: Permit) -> None:
+        """Set a topic's settings: together, and where the target refuses them, one by one."""
+        try:
+            self._target.alter_topic_configs(topic, permit, d.set, d.delete)
+        except RequestRefused as e:
+            # Without the hold nothing may be copied. Its end is not to wait for one value that a policy does not take:
+            # behind an opening applications write into what nobody deletes.
+            if self._hold:
+                raise
+            keys = [*d.set, *d.delete]
+            for key in keys if len(keys) > 1 else ():
+                self.alter(topic, d.without([one for one in keys if one != key]), permit)
+            if len(keys) == 1:
+                self.refused[topic, keys[0]] = f"{d.changes(topic)[0]}: {e.name}: {e.detail}"
+
+    def left(self) -> list[str]:
+        """Return what still differs."""
+        return [str(one) for topic, d in self.diffs().items() for one in d.changes(topic)]

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
 from airflow_mirror.copy.writer.lease import is_anybody_writing
 from airflow_mirror.errors import InputError
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import Permit, since_boot_s
 from airflow_mirror.ledger.decisions import Decisions, Ledger
-from airflow_mirror.ledger.state import state_of
+from airflow_mirror.ledger.state import State, state_of
+from airflow_mirror.plan.configs import Rules
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.owned import owned_topics
 from airflow_mirror.plan.ownership import require_active
 from airflow_mirror.plan.standing import Clock, since_decided
-from airflow_mirror.sync.configs import ConfigsReport, sync_configs
-from airflow_mirror.sync.seen_configs import LastSeen, prefix
+from airflow_mirror.sync.configs import ConfigsReport, TopicConfigs, sync_configs
+from airflow_mirror.sync.seen_configs import LastSeen, Released, dump, ended, last_seen, prefix
 from airflow_mirror.wording import some
 
 
@@ -31,13 +36,61 @@ def sync_plan(
     :param source_lost: don't ask the source: apply what a tail saw last of it, or else the plan's.
     :raises NotKept: a change is not visible when read back.
     :raises MirrorCutOver: ``hold`` is set for topics that were handed over to applications.
-    :raises InputError: the hold is to end, and the topics are somebody else's, or a job may still write to them.
+    :raises InputError: the hold is to end, and the topics are somebody else's, or a job may still write to them; or the
+        target refuses a setting, and has taken all others.
     """
-    permit = may_set(Ledger(target), plan, target, hold=hold)
+    ledger = Ledger(target)
+    permit = may_set(ledger, plan, target, hold=hold)
     if not dry_run:
         permit()
-    known = LastSeen(plan, state_of(target, prefix(plan.mirror.name)).read()) if source_lost else source
-    return sync_configs(plan, known, target, permit, hold=hold, dry_run=dry_run)
+    state = state_of(target, prefix(plan.mirror.name))
+    seen = LastSeen(plan, state.read()) if source_lost or not hold else None
+    known: TopicConfigs = source if seen is None else seen
+    if hold:
+        return sync_configs(plan, known, target, permit, hold=True, dry_run=dry_run)
+    if seen is not None and not source_lost:
+        known = Released(source, seen, Rules.of(plan.mirror))
+    owned = owned_topics(ledger)
+    openings = {t.target_topic: one.opening for t in plan.topics if (one := owned.get(t.target_topic)) and one.opening}
+    report = end_hold(plan, known, target, state, permit, openings, dry_run=dry_run)
+    if report.refused:
+        raise InputError(
+            f"mirror {plan.mirror.name!r}: the target refuses {some(report.refused)}", "all other settings are set",
+            "Have its policy take them, or set what is right for these topics yourself: they are still on hold in that.",
+        )  # fmt: skip
+    return report
+
+
+def end_hold(
+    plan: Plan, source: TopicConfigs, target: ClusterAdmin, state: State, permit: Permit, openings: Mapping[str, str], *,
+    dry_run: bool = False,
+) -> ConfigsReport:  # fmt: skip
+    """End the hold of a plan's topics: of those in production once behind each opening.
+
+    :param state: has the notes of :mod:`.seen_configs`. :param openings: of the topics in production, by target topic.
+    """
+    noted, name = state.read(), plan.mirror.name
+    over = ended(name, openings, noted)
+    due = replace(plan, topics=tuple(t for t in plan.topics if t.target_topic not in over))
+    rest = replace(plan, topics=tuple(t for t in plan.topics if t.target_topic in over))
+    # What is another value by now was chosen by its owners, who may have years of records on it.
+    left = sync_configs(rest, source, target, permit, hold=False, dry_run=True).drift if rest.topics else ()
+    if not due.topics:
+        return ConfigsReport(False, (), applied=True, left=left)
+    report = sync_configs(due, source, target, permit, hold=False, dry_run=dry_run)
+    if not dry_run:
+        # Behind the settings: who dies in between sets them once more, at its next try. One that the target refuses is
+        # tried again as well.
+        seen, now_ms = last_seen(due, noted), round(time.time() * 1000)
+        refused = {line.partition(":")[0] for line in report.refused}
+        notes: dict[str, bytes | None] = {
+            f"{prefix(name)}{t.target_topic}": dump(seen[t.target_topic], now_ms, openings[t.target_topic])
+            for t in due.topics
+            if t.target_topic in openings and t.target_topic not in refused
+        }
+        if notes:
+            state.write(notes, permit)
+    return replace(report, left=left)
 
 
 def may_set(ledger: Decisions, plan: Plan, target: ClusterAdmin, *, hold: bool, clock: Clock = since_boot_s) -> Permit:
@@ -51,7 +104,10 @@ def may_set(ledger: Decisions, plan: Plan, target: ClusterAdmin, *, hold: bool, 
 
 def _require_ended(plan: Plan, target: ClusterAdmin, ledger: Decisions) -> None:
     name = plan.mirror.name
-    ours = {t for t, one in owned_topics(ledger).items() if one.of_mirror(name, plan.source_cluster_id) is not None}
+    shares = {t: one.of_mirror(name, plan.source_cluster_id) for t, one in owned_topics(ledger).items()}
+    there = target.topics([t.target_topic for t in plan.topics])
+    # By its id as well: a topic that was created again is whoever's has created it.
+    ours = {t for t, one in shares.items() if one and t in there and one.topic_id in ("", there[t].topic_id)}
     if others := sorted({t.target_topic for t in plan.topics} - ours):
         raise InputError(
             f"mirror {name!r}", f"topics that it does not own: {some(others)}", "Their settings are for others to change."

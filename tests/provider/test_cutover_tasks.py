@@ -20,7 +20,6 @@ from airflow_mirror.cutover.fence import CallableFence, Fence, fence_of
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.request import CutoverRequest, Limits
 from airflow_mirror.errors import InputError, TryAgain
-from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator, approval_of
 from airflow_mirror.operators.mirror import StartMirrorOperator
 from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopicConfigsOperator
@@ -29,7 +28,7 @@ from airflow_mirror.plan import Plan
 from airflow_mirror.plan.ownership import mark_cut_over
 from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
 from airflow_mirror.sync.configs import ConfigsReport
-from airflow_mirror.sync.seen_configs import dump
+from airflow_mirror.sync.seen_configs import Released, dump
 from tests.provider.conftest import PLAN, InMemory, Started
 from tests.provider.tasks import by_airflow, planned_again, the_time_is_over
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
@@ -235,7 +234,7 @@ def test_settings_of_a_lost_source_are_those_seen_last(
         SyncTopicConfigsOperator(task_id="t", **given).execute(context)
     seen, source = asked
     assert seen.topic_configs(["t"])["t"]["retention.ms"].value == "5"
-    assert isinstance(source, ClusterAdmin) and source.role == "source"
+    assert isinstance(source, Released) and source._source.role == "source"  # type: ignore[attr-defined]
 
 
 def raises(error: Exception) -> Any:

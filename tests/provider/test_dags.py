@@ -169,15 +169,17 @@ def test_migration_tasks_run_in_order_from_plan_to_restore(bag: Any) -> None:
     assert dag.get_task("verify_since").only_new is True
 
 
+def ti_of(**states: str) -> Any:
+    return SimpleNamespace(dag_id="kafka_migration", run_id="r", get_task_states=lambda **_: {"r": states})
+
+
 @pytest.mark.parametrize("state", ["failed", "success", "skipped", "upstream_failed"])
 def test_tail_is_started_again_after_a_cutover_that_backed_out(bag: Any, state: str) -> None:
     dag = bag.dags["kafka_migration"]
     asks = dag.get_task("has_backed_out")
     assert asks.upstream_task_ids == {"cutover"} and asks.trigger_rule == "all_done"
     assert asks.downstream_task_ids == {"follow_on"} and dag.get_task("follow_on").mode == "tail"
-    states = {"r": {"plan": "success", "cutover": state}}
-    ti = SimpleNamespace(dag_id="kafka_migration", run_id="r", get_task_states=lambda **_: states)
-    assert asks.python_callable(ti=ti) is (state == "failed")
+    assert asks.python_callable(ti=ti_of(plan="success", cutover=state)) is (state == "failed")
 
 
 def test_what_nobody_asked_for_keeps_no_other_task_from_running(bag: Any) -> None:
@@ -195,8 +197,14 @@ def test_what_nobody_asked_for_keeps_no_other_task_from_running(bag: Any) -> Non
     back = dag.get_task("way_back.is_wanted")
     for wanted, kept, why_not in itertools.product((True, False), (True, False), ("", "offsets differ")):
         params = {"way_back": wanted, "keep_fence": kept}
-        assert back.python_callable({"no_way_back": why_not}, params) is (wanted and kept and not why_not)
+        found = {"no_way_back": why_not}
+        assert back.python_callable(found, params, ti_of(cutover="success")) is (wanted and kept and not why_not)
     assert dag.params["way_back"] is True, "where it is possible nobody has to ask for it"
+    # It plans by settings of the target, and holds the old source, whose settings those are to be.
+    assert "restore_configs" in back.upstream_task_ids and back.trigger_rule == "all_done"
+    assert dag.get_task("is_restore_wanted").ignore_downstream_trigger_rules is False
+    for state in ("failed", "skipped", "upstream_failed"):
+        assert back.python_callable(None, {}, ti_of(cutover=state)) is False
     assert back.get_flat_relative_ids() == {f"way_back.{name}" for name in ("arm", "hold", "start_tail")}
     assert [asset.name for asset in dag.get_task("cutover").outlets] == ["kafka_cut_over", "kafka_topics_cut_over"]
 

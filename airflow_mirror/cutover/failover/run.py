@@ -37,13 +37,13 @@ from airflow_mirror.kafka.permit import Permit, recently
 from airflow_mirror.ledger.records import ACTIVE, CUT, SIGN
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.owned import target_ids
+from airflow_mirror.plan.owned import owned_topics, target_ids
 from airflow_mirror.plan.ownership import require_exclusive_topics
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.acl_rules import grantable
 from airflow_mirror.sync.acls import create_rules, read_scope
-from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.following import notes
+from airflow_mirror.sync.holding import end_hold
 from airflow_mirror.sync.mm2_topics.last import has_checkpoints, leave_found
 
 _LISTED = 50
@@ -316,10 +316,13 @@ def _settings(on: Side, plan: Plan, permit: Permit) -> list[str]:
     missing = [t.target_topic for t in plan.topics if t.target_topic not in there]
     plan = replace(plan, topics=tuple(t for t in plan.topics if t.target_topic in there))
     # As of the tail's last pass as well: what was set at the source behind that stays as it was.
-    seen = seen_configs.LastSeen(plan, on.state(seen_configs.prefix(plan.mirror.name)).read())
+    state = on.state(seen_configs.prefix(plan.mirror.name))
+    seen = seen_configs.LastSeen(plan, state.read())
+    owned = owned_topics(on.ledger)
+    openings = {t.target_topic: one.opening for t in plan.topics if (one := owned.get(t.target_topic)) and one.opening}
     # Dies amid it: some topics are off hold. Harmless for as long as nobody copies, and the next call finds the rest.
-    report = sync_configs(plan, seen, target, permit, hold=False)
-    return [*report.drift, *(f"{topic}: it is not there" for topic in missing)]
+    report = end_hold(plan, seen, target, state, permit, openings)
+    return [*report.drift, *report.remarks, *(f"{topic}: it is not there" for topic in missing)]
 
 
 def _grants(on: Side, plan: Plan, permit: Permit) -> list[str]:

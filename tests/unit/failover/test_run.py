@@ -58,6 +58,7 @@ def test_applications_may_write_only_when_nobody_else_does(world: World) -> None
     assert [line.replace(report.direction.attempt, "X") for line in world.effects.log] == [
         f"write job/m/{world.tail.job}/stop", "take the lease", "write failover/m/X/cut/0", "decide",
         "write failover/m/X/done/writing", "commit g", "write failover/m/X/done/groups", "alter a", "alter b",
+        "write configs/m/a",
         "write failover/m/X/done/settings", "grant", "grant", "write failover/m/X/done/grants",
     ]  # fmt: skip
     at = {"g": {A0: GroupPosition(50, "note"), B0: GroupPosition(30)}, "h": {A1: GroupPosition(3)}}

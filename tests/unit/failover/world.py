@@ -26,7 +26,8 @@ from airflow_mirror.ledger.decisions import Change, Values
 from airflow_mirror.plan import ledger_store, ownership
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.owned import owned_topics
-from airflow_mirror.sync import seen_acls
+from airflow_mirror.sync import holding, seen_acls
+from airflow_mirror.sync.configs import ConfigsReport
 from airflow_mirror.sync.ends.notes import SourceEnds
 from tests.builders import plan_of, rule, topic_plan
 from tests.unit.cutover.builders import AllAllowed
@@ -240,7 +241,7 @@ class World:
         monkeypatch.setattr(check, "copied_to", lambda *_: dict(self.copied))
         monkeypatch.setattr(check, "lost", self._lost)
         monkeypatch.setattr(active.Watch, "settled", lambda *_: self.heard)
-        monkeypatch.setattr(run, "sync_configs", _sync_configs)
+        monkeypatch.setattr(holding, "sync_configs", _sync_configs)
 
     def _lost(self, _target: Any, plan: Plan, now_ms: int) -> Any:
         return losses(self.seen, self.copied, [A0, A1, B0], [A0, A1, B0], now_ms)
@@ -301,7 +302,9 @@ class World:
         }
 
 
-def _sync_configs(plan: Plan, source: Any, target: Target, permit: Permit, hold: bool) -> Any:
+def _sync_configs(
+    plan: Plan, source: Any, target: Target, permit: Permit, hold: bool, dry_run: bool = False
+) -> ConfigsReport:  # fmt: skip
     """As the real one, for the one setting that these topics have."""
     assert not hold
     lines = []
@@ -309,5 +312,7 @@ def _sync_configs(plan: Plan, source: Any, target: Target, permit: Permit, hold:
         final = {key: entry.value for key, entry in source.topic_configs([t.source_topic])[t.source_topic].items()}
         if target.configs[t.target_topic] != final:
             lines.append(f"{t.target_topic}: {target.configs[t.target_topic]} -> {final}")
-            target.alter_topic_configs(t.target_topic, permit, final, [k for k in ("retention.ms",) if k not in final])
-    return SimpleNamespace(drift=lines)
+            gone = [k for k in ("retention.ms",) if k not in final]
+            if not dry_run:
+                target.alter_topic_configs(t.target_topic, permit, final, gone)
+    return ConfigsReport(False, tuple(lines), applied=True)  # type: ignore[arg-type]

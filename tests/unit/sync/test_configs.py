@@ -7,17 +7,21 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_mirror.errors import NotKept
+from airflow_mirror.errors import NotKept, RequestRefused
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.model import ConfigEntry
+from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
 from airflow_mirror.kafka.permit import Permit, unfenced
-from airflow_mirror.plan.configs import HELD_OPEN
+from airflow_mirror.plan.configs import HELD_OPEN, Rules
 from airflow_mirror.sync import configs
 from airflow_mirror.sync.configs import ConfigsReport, sync_configs
+from airflow_mirror.sync.seen_configs import LastSeen, Released, dump, prefix
 from tests.unit.cutover.builders import a_plan
 
 OVERRIDE, DEFAULT = "DYNAMIC_TOPIC_CONFIG", "DEFAULT_CONFIG"
-DEFAULTS = {**HELD_OPEN, "retention.ms": "604800000", "cleanup.policy": "delete", "segment.bytes": "1073741824"}
+DEFAULTS = {
+    **HELD_OPEN, "retention.ms": "604800000", "cleanup.policy": "delete", "segment.bytes": "1073741824",
+    "min.insync.replicas": "1",
+}  # fmt: skip
 
 
 class Cluster:
@@ -26,6 +30,10 @@ class Cluster:
     def __init__(self, overrides: Mapping[str, Mapping[str, str]], deaf: bool = False) -> None:
         self.overrides = {name: dict(of) for name, of in overrides.items()}
         self.deaf, self.changes = deaf, 0
+        self.refuses = ""  # a value
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        return {name: TopicInfo(name, "", 1, 1) for name in names}
 
     def topic_names(self) -> list[str]:
         return sorted(self.overrides)
@@ -41,6 +49,8 @@ class Cluster:
         self, name: str, permit: Permit, set: Mapping[str, str], delete: Collection[str]
     ) -> None:  # fmt: skip
         permit()
+        if self.refuses in set.values():
+            raise RequestRefused("AlterConfigs", 44, "POLICY_VIOLATION", "not that long")
         self.changes += 1
         if not self.deaf:
             self.overrides[name] |= set
@@ -106,3 +116,44 @@ def test_dry_run_tells_the_drift_and_changes_nothing(source: Cluster) -> None:
 def test_change_that_does_not_show_is_an_error(source: Cluster) -> None:
     with pytest.raises(NotKept, match="topic configs: .*\n(.*\n)*  - orders: retention.ms"):
         synced(source, Cluster({"orders": {}, "users": {}}, deaf=True))
+
+
+def test_value_that_the_target_refuses_keeps_no_other_on_hold(source: Cluster) -> None:
+    """A policy takes a year less than the source has: whoever waits for that has all topics in production on hold."""
+    target = Cluster({"orders": {}, "users": {}})
+    synced(source, target)
+    target.refuses = "86400000"
+    found = synced(source, target, hold=False)
+    assert found.refused == ("orders: retention.ms: -1 -> 86400000: POLICY_VIOLATION: not that long",)
+    assert target.overrides["orders"] == {"retention.ms": "-1", "segment.bytes": "5000000"}
+    assert target.overrides["users"] == {"retention.ms": "604800000"}
+    assert not any("orders: retention" in one for one in found.drift)
+    target.refuses = "-1"
+    with pytest.raises(RequestRefused):  # without its hold nothing is copied
+        synced(source, target)
+
+
+@pytest.mark.parametrize("hold", [True, False])
+def test_more_replicas_in_sync_than_a_topic_has_are_left_out(source: Cluster, hold: bool) -> None:
+    """The follower leaves them out while it copies, and each producer would be refused behind the opening."""
+    target = Cluster({"orders": {}, "users": {}})
+    source.overrides["users"]["min.insync.replicas"] = "2"
+    found = synced(source, target, hold=hold)
+    assert found.unfit == ("users: min.insync.replicas is 2 on the source, replicas here are 1",)
+    assert "min.insync.replicas" not in target.overrides["users"]
+
+
+def test_hold_of_a_way_back_is_not_the_sources_settings(source: Cluster) -> None:
+    """A mirror that copies back holds the old source: taken for its settings, neither side would know them any more."""
+    plan, target = a_plan("orders", "users"), Cluster({"orders": {}, "users": {}})
+    synced(source, target)
+    noted = {f"{prefix(plan.mirror.name)}orders": dump({"retention.ms": "86400000", "segment.bytes": "5000000"}, 2**60)}
+    for topic in ("orders", "users"):
+        source.overrides[topic] |= HELD_OPEN
+    released = cast("Cluster", Released(source, LastSeen(plan, noted), Rules()))
+    assert not [one for one in synced(source, target, hold=False, dry_run=True).drift if "retention.ms" in one]
+    found = synced(released, target, hold=False)
+    assert target.overrides["orders"] == {"retention.ms": "86400000", "segment.bytes": "5000000"}
+    assert "users: retention.ms: -1 -> the target's default" in found.drift and target.overrides["users"] == {}
+    source.overrides["orders"] = {"retention.ms": "1000", "segment.bytes": "5000000"}  # not on hold: as it is
+    assert synced(released, target, hold=False).drift == ("orders: retention.ms: 86400000 -> 1000",)

@@ -8,34 +8,41 @@ from typing import Any
 import pytest
 
 from airflow_mirror.errors import InputError
+from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.plan.owned import Owned
 from airflow_mirror.sync import holding
 from airflow_mirror.sync.configs import ConfigsReport
 from tests.builders import plan_of, topic_plan
-from tests.unit.ledger.memory import MemoryLedger
+from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.plan.builders import a_mirror
 
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """``owned`` is what the ledger says, ``writing`` whether a job holds the lease, ``asked`` what was applied."""
-    world = SimpleNamespace(owned={"orders": Owned(topic_id="", mirror="m", source_id="s")}, writing=False, asked=None)
+    world = SimpleNamespace(
+        owned={"orders": Owned(topic_id="", mirror="m", source_id="s")}, writing=False, asked=None, state=MemoryState()
+    )
 
     def sync_configs(plan: Any, known: Any, target: Any, permit: Any, *, hold: bool, dry_run: bool) -> ConfigsReport:
         world.asked = hold, dry_run
-        return ConfigsReport(hold, (), not dry_run)
+        return ConfigsReport(hold, (), not dry_run, refused=tuple(world.refused))
+
+    world.refused, world.ids = [], {"orders": "id"}
 
     monkeypatch.setattr(holding, "Ledger", lambda target: MemoryLedger())
     monkeypatch.setattr(holding, "owned_topics", lambda _: world.owned)
     monkeypatch.setattr(holding, "is_anybody_writing", lambda *_: world.writing)
     monkeypatch.setattr(holding, "sync_configs", sync_configs)
+    monkeypatch.setattr(holding, "state_of", lambda *_: world.state)
     return world
 
 
-def end_the_hold(*, dry_run: bool = False) -> None:
-    cluster: Any = SimpleNamespace(wire=None)
+def end_the_hold(*, dry_run: bool = False, topic_id: str = "id") -> ConfigsReport:
+    there = {"orders": TopicInfo("orders", topic_id, 1, 1)}
+    cluster: Any = SimpleNamespace(wire=None, topics=lambda _: there)
     plan = plan_of(a_mirror(name="m"), topic_plan("orders", {0: 0}, source_topic_id="id"))
-    holding.sync_plan(plan, cluster, cluster, hold=False, dry_run=dry_run)
+    return holding.sync_plan(plan, cluster, cluster, hold=False, dry_run=dry_run)
 
 
 def test_a_hold_ends_only_once_no_job_may_write(world: SimpleNamespace) -> None:
@@ -66,3 +73,41 @@ def test_who_shares_a_topic_may(world: SimpleNamespace) -> None:
     }
     end_the_hold()
     assert world.asked == (False, False)
+
+
+def test_topic_that_was_created_again_is_not_the_mirrors(world: SimpleNamespace) -> None:
+    world.owned = {"orders": Owned(topic_id="id", mirror="m", source_id="s")}
+    with pytest.raises(InputError, match="topics that it does not own: orders"):
+        end_the_hold(topic_id="another")
+    end_the_hold()
+    assert world.asked == (False, False)
+
+
+def opened(at: str) -> dict[str, Owned]:
+    return {"orders": Owned(topic_id="id", mirror="m", source_id="s", opened_by="plan", opened_at=at)}
+
+
+def test_hold_of_a_topic_in_production_ends_once_behind_each_opening(world: SimpleNamespace) -> None:
+    """A task that is cleared weeks later finds other settings: they were chosen there."""
+    world.owned = opened("monday")
+    end_the_hold(dry_run=True)
+    assert world.state.read() == {}
+    end_the_hold()
+    assert world.asked == (False, False)
+    end_the_hold()
+    assert world.asked == (False, True), "only to tell what differs"
+    world.owned = opened("friday")  # a rollback had taken it back
+    end_the_hold()
+    assert world.asked == (False, False)
+
+
+def test_refused_setting_is_told_and_tried_again(world: SimpleNamespace) -> None:
+    world.owned, world.refused = opened("monday"), ["orders: retention.ms: -1 -> 5: POLICY_VIOLATION: no"]
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"(?s)refuses orders: retention.ms: -1 -> 5.*all other settings are set"):
+            end_the_hold()
+        assert world.asked == (False, False)
+    world.refused = []
+    end_the_hold()
+    end_the_hold()
+    assert world.asked == (False, True)
