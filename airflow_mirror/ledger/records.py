@@ -108,8 +108,8 @@ LATER = _dense(
     "acls/{mirror}/later", "the rules of writers of {mirror!r}", _TAIL, STAYS, REMOVED, needs=("rules",), in_pieces=True
 )
 CONFIGS = _dense(
-    "configs/{mirror}/{topic}", "the settings of topic {topic!r}", _TAIL, PASSES, REMOVED, needs=("at", "configs"),
-    dumps=partial(dense, sort_keys=True),
+    "configs/{mirror}/{topic}", "the settings of topic {topic!r}", f"{_TAIL}; who ends the hold", PASSES, REMOVED,
+    needs=("at", "configs"), dumps=partial(dense, sort_keys=True),
 )  # fmt: skip
 # Written before the positions that it names are committed: who dies in between has noted some that may stand nowhere, and
 # the next pass settles that.

@@ -71,8 +71,9 @@ def _encoded_again(raw: RawBatch) -> list[Record]:
         struct.pack_into(">q", view, 0, send.base_offset)
         (copy,) = iter_batches(view)
         assert copy.header is not None and wire_batch.crc_is_valid(view, copy.header)
-        assert copy.header.max_timestamp == send.newest_timestamp
-        found += records.decode(copy)
+        again = list(records.decode(copy))
+        assert copy.header.max_timestamp == send.newest_timestamp == max(one.timestamp for one in again)
+        found += again
     return found
 
 
