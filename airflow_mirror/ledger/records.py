@@ -107,6 +107,11 @@ EXPORTED = _spaced(
 LATER = _dense(
     "acls/{mirror}/later", "the rules of writers of {mirror!r}", _TAIL, STAYS, REMOVED, needs=("rules",), in_pieces=True
 )
+# Written behind the rules: who dies in between grants them once more, at its next try.
+GRANTED = _dense(
+    "acls/{mirror}/granted", "the opening behind which writers of {mirror!r} were let in", "who lets them in", STAYS,
+    REMOVED, needs=("opening",),
+)  # fmt: skip
 CONFIGS = _dense(
     "configs/{mirror}/{topic}", "the settings of topic {topic!r}", f"{_TAIL}; who ends the hold", PASSES, REMOVED,
     needs=("at", "configs"), dumps=partial(dense, sort_keys=True),

@@ -45,7 +45,8 @@ class SyncAclsOperator(PlannedOperator):
     :param own_principals: as the Mirror's field, over which it wins (templated).
     :param allow_production: a person's word that ``early``, and ``remove``, are meant although a cutover has opened the
         target: who may do what there is for its applications to change. Without it a task that is cleared behind an
-        opening fails in phase ``early``, and removes nothing in phase ``cutover`` (templated).
+        opening fails in phase ``early``; in phase ``cutover`` it removes nothing, and once writers were let in behind
+        that opening it only tells what differs (templated).
     :param secrets: where new secrets of SCRAM users come from: ``env:NAME``, an environment variable that holds a JSON
         object of user and secret, or the dotted path of a function that takes a user of the target and returns its
         secret or None. A reference and never a secret; not templated, because Airflow stores what it renders.
@@ -98,10 +99,13 @@ class SyncAclsOperator(PlannedOperator):
         from airflow_mirror.cutover.swap import of_fence
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.ledger.decisions import Ledger
+        from airflow_mirror.ledger.state import state_of
+        from airflow_mirror.plan.owned import opening_of
         from airflow_mirror.plan.ownership import require_active, require_opened, require_owned
         from airflow_mirror.plan.standing import still_ours
         from airflow_mirror.sync.access import Options, sync_access
         from airflow_mirror.sync.acl_rules import CUTOVER
+        from airflow_mirror.sync.seen_acls import granted, granted_key, were_granted
 
         stated = None if self.open_by_default is None else flag("open_by_default", self.open_by_default)
         means_it, remove = flag("allow_production", self.allow_production), flag("remove", self.remove)
@@ -128,7 +132,16 @@ class SyncAclsOperator(PlannedOperator):
             if not options.dry_run:
                 permit()
             fence = partial(of_fence, Side(target), mirror.name)
+            state, opening = state_of(target, granted_key(mirror.name)), opening_of(ledger, plan)
+            if options.gives_write and not means_it and were_granted(mirror.name, opening, state.read()):
+                # A task that is cleared weeks later: what was taken from somebody since was meant.
+                self.log.warning(
+                    "writers were let in behind this opening before: without allow_production nothing changes"
+                )
+                options = replace(options, dry_run=True)
             report = sync_access(plan, source, target, options, permit, secret_of, fence)
+            if options.gives_write and not options.dry_run:
+                state.write({granted_key(mirror.name): granted(opening)}, permit)
         directory = report_dir(mirror, context["ti"].run_id)
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / f"acls.{self.phase}{'.dry-run' if options.dry_run else ''}.json"

@@ -5,6 +5,8 @@ Values and readings only; who decides, and what is refused by it, is :mod:`.owne
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -105,6 +107,13 @@ def _owned(fields: dict[str, Any]) -> Owned:
 def owned_topics(ledger: Decisions) -> dict[str, Owned]:
     """Return what is decided, by target topic, as far as :func:`owners` knows; one created again has another id."""
     return owners(ledger.values())[0]
+
+
+def opening_of(ledger: Decisions, plan: Plan) -> str:
+    """Return by whom and when a plan's topics were opened, as a digest; of those that are not, nothing is in it."""
+    owned = owned_topics(ledger)
+    opened = {t.target_topic: owned[t.target_topic].opening for t in plan.topics if t.target_topic in owned}
+    return hashlib.sha256(json.dumps(sorted(opened.items()), default=str).encode()).hexdigest()
 
 
 def owners(values: Values) -> tuple[dict[str, Owned], dict[str, LedgerNewer]]:

@@ -10,10 +10,22 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict
 
 from airflow_mirror.kafka.model import Acl
-from airflow_mirror.ledger.records import LATER
+from airflow_mirror.ledger.records import GRANTED, LATER
 from airflow_mirror.ledger.state import State
 
 prefix = LATER.below  # of a mirror
+granted_key = GRANTED.key  # of a mirror
+
+
+def granted(opening: str) -> bytes:
+    """Return a note that writers were let in behind an opening: from then on production says who may do what."""
+    return GRANTED.encode({"opening": opening})
+
+
+def were_granted(mirror: str, opening: str, noted: Mapping[str, bytes]) -> bool:
+    """Return whether writers were let in behind this opening already."""
+    note = GRANTED.get(noted, mirror)
+    return note is not None and note["opening"] == opening
 
 
 def changed(mirror: str, noted: Mapping[str, bytes], rules: Collection[Acl]) -> dict[str, bytes | None]:

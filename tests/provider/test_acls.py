@@ -138,6 +138,21 @@ def test_nothing_is_removed_behind_the_opening_without_a_persons_word(
     assert [(one["phase"], one["remove"]) for one in asked] == [("cutover", removes)]
 
 
+def test_writers_are_let_in_once_behind_each_opening(
+    asked: list[dict[str, Any]], context: dict[str, Any], connections: Callable[..., None], mirror: dict[str, Any],
+    plan: Plan, home: Path, opened: MemoryLedger,
+) -> None:  # fmt: skip
+    """Months later somebody clears the run: who has lost a right on the target since does not get it back."""
+    task = partial(SyncAclsOperator, task_id="t", mirror=mirror, plan=PLAN, phase="cutover")
+    task(dry_run=True).execute(context)
+    for word in (False, False, "true"):
+        task(allow_production=word).execute(context)
+    assert [one["dry_run"] for one in asked] == [True, False, True, False]
+    opened.decide(lambda values: {"topic/t": {**values["topic/t"], "opened_at": "2026-03-01T00:00:00+00:00"}})
+    task().execute(context)
+    assert asked[-1]["dry_run"] is False, "it was taken back and opened again"
+
+
 def test_quotas_follow_behind_the_opening_as_the_night_lets_them(
     others: dict[str, Any], context: dict[str, Any], connections: Callable[..., None], mirror: dict[str, Any],
     home: Path, opened: MemoryLedger,
