@@ -16,8 +16,8 @@ def window(pair: PartitionPair, source_log: LogBounds, target_log: LogBounds) ->
 
 
 def unseen(pair: PartitionPair, source_log: LogBounds, target_log: LogBounds) -> int:
-    """Return how many of the requested offsets that the source has lie before the target's log start."""
-    first, end = max(source_log.start, pair.start_offset or 0), source_log.stable
+    """Return how many offsets that the target should hold and the source has lie before the target's log start."""
+    first, end = max(source_log.start, pair.begin), source_log.stable
     if pair.end_offset is not None:
         end = min(end, pair.end_offset)
     return max(0, min(target_log.start, end) - first)
@@ -28,7 +28,7 @@ def bounds_difference(pair: PartitionPair, source_log: LogBounds, target_log: Lo
 
     A later start alone is not a difference, since retention moves log starts on each side independently, unless
     retention is off on the target. A target that starts at the source's end holds nothing to compare, and must not pass
-    as equal.
+    as equal. What was compared earlier counts as well: it may have been deleted on the target since.
     """
 
     def difference(offset: int, kind: str) -> Difference:
@@ -39,8 +39,8 @@ def bounds_difference(pair: PartitionPair, source_log: LogBounds, target_log: Lo
         return difference(min(source_log.stable, target_log.stable), "end")
     if asked is not None and min(source_log.stable, target_log.stable) < asked:
         return difference(min(source_log.stable, target_log.stable), "end")
-    first = max(source_log.start, pair.start_offset or 0)
     end = source_log.stable if asked is None else asked
+    first = max(source_log.start, pair.begin if pair.held else pair.start_offset or 0)
     if first < end and target_log.start > first and (pair.held or target_log.start >= end):
         return difference(first, "missing")
     return None
@@ -49,8 +49,9 @@ def bounds_difference(pair: PartitionPair, source_log: LogBounds, target_log: Lo
 def through_map(one: OffsetMap, target_log: LogBounds) -> LogBounds:
     """Return the bounds of a target log with mapped offsets as source offsets.
 
-    An open transaction on the target hides the records after it; the log's end is the map's end.
+    An open transaction on the target hides the records after it; the log's end is the map's end. A source that begins
+    in a hole, and a target that has followed it to the record behind, lack nothing of each other.
     """
     stable = one.source_end if target_log.stable >= one.target_end else one.to_source(target_log.stable).offset
-    start = one.source_start if target_log.start <= one.target_start else one.to_source(target_log.start).offset
+    start = one.source_start if target_log.start <= one.target_start else one.behind(target_log.start)
     return LogBounds(start, max(start, stable), max(start, one.source_end))

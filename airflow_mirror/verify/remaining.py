@@ -29,7 +29,8 @@ def verify_rest(
     """Return the ``verify`` of a cutover, which compares each partition from ``since`` up to the fenced end.
 
     :param since: source offsets up to which an earlier comparison found both sides equal, from the plan's start on
-        (`verify.proof`). Partitions that it does not name are compared from the plan's start, while producers wait.
+        (`verify.proof`). What lies before is not read again, but has to be there still. Partitions that it does not name
+        are compared from the plan's start, while producers wait.
     """
     done = dict(since or {})
     maps = map_source(plan)
@@ -45,10 +46,10 @@ def verify_rest(
                 held |= active_topics(Ledger(admin), plan, admin)
         pair = paired(plan, held, cleaned_sides(plan, configs))
         pairs = [
-            pair(tp, max(t.starts.get(p, 0), done.get(tp, 0)), ends[tp])
+            pair(tp, begin, max(begin, done.get(tp, 0)), ends[tp])
             for t in plan.topics
             for p in range(t.partitions)
-            for tp in [TopicPartition(t.source_topic, p)]
+            for tp, begin in [(TopicPartition(t.source_topic, p), t.starts.get(p, 0))]
         ]
         return compare_partitions(pairs, source, target, level, maps=maps, isolation=plan.mirror.isolation)
 

@@ -62,6 +62,8 @@ class BothSides:
 class PartitionPair(BothSides):
     """One partition to compare.
 
+    :param begin_offset: first offset that the target has to hold, where the source still does; None: ``start_offset``.
+        What was compared earlier, and is not again, has to be there all the same.
     :param start_offset: first offset to compare; None starts where both logs hold records.
     :param end_offset: offset to stop at, exclusive; None goes to the end and requires that both ends are equal.
     :param mapped: its offsets are mapped; both bounds are the source's.
@@ -69,11 +71,17 @@ class PartitionPair(BothSides):
     :param cleaned_on: the sides, ``source`` and ``target``, on which a log cleaner may have taken records.
     """
 
+    begin_offset: int | None = None
     start_offset: int | None = None
     end_offset: int | None = None
     mapped: bool = False
     held: bool = False
     cleaned_on: Collection[str] = ()
+
+    @property
+    def begin(self) -> int:
+        """The first offset that the target has to hold, where the source still does."""
+        return (self.start_offset if self.begin_offset is None else self.begin_offset) or 0
 
 
 @dataclass(frozen=True, kw_only=True)

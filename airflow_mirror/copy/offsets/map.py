@@ -181,6 +181,17 @@ class OffsetMap:
             return Translated(self.source_end, Where.END if offset <= self.target_log_end else Where.BEYOND)
         return self._find(offset, target, source, self.source_end)
 
+    def behind(self, offset: int) -> int:
+        """Return the source offset behind the last record that is mirrored below target position ``offset``.
+
+        Of the source's offsets from there on, a target log that begins at that position lacks no record.
+        """
+        source, target, count = self.columns
+        if offset >= self.target_end:
+            return self.source_end
+        index = bisect_right(target, offset - 1) - 1
+        return self.source_start if index < 0 else source[index] + min(count[index], offset - target[index])
+
     def passes_over(self, target_offset: int) -> bool:
         """Return whether a record at a target offset is another tool's, and no segment names it."""
         return target_offset < self.adopted_until and self.to_source(target_offset).where is not Where.RECORD

@@ -113,6 +113,7 @@ def verify(
     ends: Mapping[TopicPartition, int] = {r.source: r.end_offset or 0 for r in ranges}
     if not request.end:
         ends = _ends_of_now(request, job, ranges)
+    begins = starts
     with ClusterAdmin(load(request.target, "target")) as admin:
         ids = target_ids(job.plan, admin)
         ours = set[str]()
@@ -126,7 +127,10 @@ def verify(
     held, cleaned = held_topics(job.plan, configs), cleaned_sides(job.plan, configs)
     with comparing() as (tasks, compare):
         pair = paired(job.plan, held, cleaned)
-        pairs = [[pair(r.source, starts[r.source], ends[r.source]) for r in part] for part in deal(ranges, tasks, ends)]
+        pairs = [
+            [pair(r.source, begins[r.source], starts[r.source], ends[r.source]) for r in part]
+            for part in deal(ranges, tasks, ends)
+        ]
         verdicts = compare(pairs, map_source(job.plan), mirror.isolation)
     summary = _summary(verdicts, request.level, time.monotonic() - begun) | window
     beyond = list[str]()

@@ -67,6 +67,16 @@ def test_target_offset_maps_to_source_record_at_or_after_it(starts: tuple[int, i
 
 
 @given(STARTS, EVENTS)
+def test_what_lies_behind_the_records_below_a_target_position(starts: tuple[int, int], events: list[Any]) -> None:
+    """A target log that begins there has all of the source's records from that offset on."""
+    one, records = play(starts, events)
+    for offset in range(one.target_start, one.target_end):
+        below = [source for source, target in records if target < offset]
+        assert one.behind(offset) == (below[-1] + 1 if below else one.source_start)
+    assert one.behind(one.target_end) == one.source_end
+
+
+@given(STARTS, EVENTS)
 def test_there_and_back_never_skips_a_record_and_repeats_none(starts: tuple[int, int], events: list[Any]) -> None:
     one, records = play(starts, events)
     sources = [source for source, _ in records]

@@ -42,12 +42,13 @@ def compared(
     monkeypatch.setattr(partition, "_FETCH_BYTES", 1)
     maps = MapSource("m", True) if mode == MAPPED else None
 
-    def compare(level: str = "records", *, held: bool = False) -> PartitionComparison:
+    def compare(level: str = "records", *, held: bool = False, proven: int = 0) -> PartitionComparison:
         pair = PartitionPair(
             source_topic="t",
             target_topic="t",
             partition=0,
-            start_offset=0,
+            begin_offset=0,
+            start_offset=proven,
             end_offset=RECORDS,
             mapped=mode == MAPPED,
             held=held,
@@ -99,6 +100,37 @@ def test_ends_alone_are_compared_up_to_the_sources(source: DrivenCluster, target
         ends = awaited(ranges, cluster, None)
         assert there.last_stable == ends[here.tp] == 2 * BATCH, "a tail is behind by what was written a moment ago"
         assert compared(ends).equal
+
+
+@pytest.mark.parametrize("proven", [40, RECORDS])
+def test_a_target_that_lost_what_was_proven_is_not_equal(
+    source: DrivenCluster, target: DrivenCluster, compared: Compared, proven: int
+) -> None:
+    assert compared(held=True, proven=proven).equal
+    target.topics["t"].logs[0].delete_records(20)
+    verdict = compared(held=True, proven=proven)
+    assert str(verdict.first_difference).startswith("missing at offset 0")
+    assert compared(proven=proven).unseen == 20, "its retention is on: that is told"
+    source.topics["t"].logs[0].delete_records(20)
+    assert compared(held=True, proven=proven).equal, "the source has none of them either"
+
+
+def test_a_target_that_has_followed_a_source_into_a_hole_is_equal(
+    source: DrivenCluster, target: DrivenCluster
+) -> None:  # fmt: skip
+    (here,), (there,) = source.create("t").logs, target.create("t").logs
+    Writer(here).plain(BATCH)
+    Writer(here).skip(BATCH)
+    Writer(here).plain(BATCH)
+    assert set(errors(copy(source, target, ranges_of(source, "t", MAPPED))).values()) == {None}
+    here.delete_records(BATCH + 2)
+    pair = PartitionPair(
+        source_topic="t", target_topic="t", partition=0, start_offset=0, end_offset=here.end, mapped=True, held=True
+    )
+    for to, equal in ((BATCH, True), (BATCH + 1, False)):
+        there.delete_records(to)
+        [verdict] = compare_partitions([pair], source.config, target.config, maps=MapSource("m", True))
+        assert verdict.equal is equal, verdict
 
 
 def trim(cluster: DrivenCluster, to: int) -> Callable[[object], object]:

@@ -13,6 +13,8 @@ from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify import remaining
+from airflow_mirror.verify.bounds import bounds_difference
+from airflow_mirror.verify.result import LogBounds
 from tests.unit.cutover.builders import a_plan
 
 NOBODY = ClientConfig({"bootstrap.servers": "nobody:1"}, "source")
@@ -73,3 +75,12 @@ def test_what_is_the_mirrors_has_to_be_whole_whatever_its_settings_are(asked: li
     remaining.verify_rest(a_plan("copied"), NOBODY, NOBODY)({TP("copied", 0): 9})
     [([pair], _)] = asked
     assert pair.held
+
+
+@pytest.mark.parametrize(("source_start", "missing"), [(0, 0), (20, 20), (50, None), (70, None)])
+def test_what_was_proven_has_to_be_there_still(asked: list[Any], source_start: int, missing: int | None) -> None:
+    """Somebody has deleted records of the target since: the source has them, and nobody reads them again."""
+    remaining.verify_rest(a_plan("copied"), NOBODY, NOBODY, {TP("copied", 0): 100})({TP("copied", 0): 120})
+    [([pair], _)] = asked
+    found = bounds_difference(pair, LogBounds(source_start, 120, 120), LogBounds(50, 120, 120))
+    assert (found.offset if found else None, pair.start_offset) == (missing, 100)

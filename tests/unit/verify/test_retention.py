@@ -115,6 +115,12 @@ def test_mapped_source_retention_is_told_in_source_offsets(by_batch: bool) -> No
             9,
             None,
         ),  # the source has nothing of it any more
+        (
+            PartitionPair(source_topic="t", target_topic="t", partition=0, begin_offset=0, start_offset=9, end_offset=9),
+            0,
+            9,
+            None,
+        ),  # its retention is on, and nothing is left to compare
         (PartitionPair(source_topic="t", target_topic="t", partition=0), 0, 5, None),
         (PartitionPair(source_topic="t", target_topic="t", partition=0), 0, 9, 0),
     ],
