@@ -489,6 +489,19 @@ class TailRuns(TryAgain):
     there = property(lambda e: f" ({e.directory})" if e.directory else "")
 
 
+class RulesOfAnotherFence(TryAgain):
+    """Fences of others stand at the source, and rules there may be theirs."""
+
+    cluster: str
+    fences: Sequence[str]
+    rules: Sequence[str]
+    what = """no access rule of the {cluster} cluster is copied while fences of others stand there, as {rules:count} may
+        be theirs ({rules:;})"""
+    cause = "{fences}"
+    remedy = """Try again once their owner has lifted them. If they are to stay, and these rules are yours, write the
+        mirror's rules on the target by hand."""
+
+
 class FollowDiffers(TryAgain):
     """A process would share a mirror with a tail that copies by other rules.
 

@@ -244,6 +244,8 @@ def trace_topics(kind: str, source_alias: str, separator: str) -> tuple[str, ...
 COLON = ":"
 # What the groups and transactional ids of all mirrors begin with; with the dot, what names their fences at a source.
 OWN_IDS = (f"airflow-mirror{COLON}", "airflow-mirror.")
+# What the names of fences begin with, and the principal that does not exist of which their rules are.
+FENCES, NOBODY = f"{OWN_IDS[1]}fence.", "User:airflow-mirror-fence"
 OWN_GROUPS = f"airflow-mirror[{COLON}.].*"  # the same as a pattern
 
 

@@ -22,7 +22,7 @@ from typing import Protocol, runtime_checkable
 
 from airflow_mirror.common.clock import Clock
 from airflow_mirror.common.dotted import function_at
-from airflow_mirror.common.policy import COLON
+from airflow_mirror.common.policy import COLON, FENCES, NOBODY
 from airflow_mirror.cutover.intent import ACL, Intent, line
 from airflow_mirror.cutover.mirror_only_fence import topic_rule
 from airflow_mirror.errors import (
@@ -46,8 +46,6 @@ __all__ = ["CallableFence"]
 
 READ_BACK_S = 10.0
 
-_NAME = "airflow-mirror.fence."
-_NOBODY = "User:airflow-mirror-fence"
 _FENCED, _OPENING = "DESCRIBE", "READ"  # what the ACL of a name denies says what it means
 _RETRY_S = 0.05
 
@@ -88,7 +86,7 @@ def name_of(mirror: str, run: str, attempt: str) -> str:
 
 
 def _prefix(mirror: str) -> str:
-    return f"{_NAME}{mirror}{COLON}"
+    return f"{FENCES}{mirror}{COLON}"
 
 
 class AclFence:
@@ -284,7 +282,7 @@ class AclFence:
     def others(self, mirror: str) -> list[str]:
         """Return the fences of other mirrors that stand at the source, as ``mirror:run:attempt``."""
         ours = _prefix(mirror)
-        return sorted({name.removeprefix(_NAME) for name, _ in self._names() if not name.startswith(ours)})
+        return sorted({name.removeprefix(FENCES) for name, _ in self._names() if not name.startswith(ours)})
 
     def is_gone(self, mirror: str, name: str) -> bool:
         """Return whether a fence of a mirror is not named at the source, and others' are, whose rules are the same."""
@@ -316,8 +314,8 @@ class AclFence:
         return found
 
     def _names(self) -> list[tuple[str, str]]:
-        found = self._listed(resource_type="GROUP", principal=_NOBODY)
-        return [(acl.name, acl.operation) for acl in found if acl.name.startswith(_NAME)]
+        found = self._listed(resource_type="GROUP", principal=NOBODY)
+        return [(acl.name, acl.operation) for acl in found if acl.name.startswith(FENCES)]
 
     def _listed(self, **match: str) -> list[Acl]:  # nothing where a fence by a function needs no authorizer
         return unless_none_is_enforced(lambda: self._source.describe_acls(**match)) or []
@@ -421,6 +419,6 @@ def fence_of(fence: str, source: ClusterAdmin, open_by_default: bool | None = No
 
 def _named(name: str, operation: str) -> Acl:
     return Acl(
-        resource_type="GROUP", name=name, pattern_type="LITERAL", principal=_NOBODY, host="*", operation=operation,
+        resource_type="GROUP", name=name, pattern_type="LITERAL", principal=NOBODY, host="*", operation=operation,
         permission="DENY",
     )  # fmt: skip

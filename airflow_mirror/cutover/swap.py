@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from airflow_mirror.cutover import decision
 from airflow_mirror.cutover.decision import FenceState
-from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.fence import AclFence, name_of
 from airflow_mirror.cutover.intent import Intent, by_key, fence_text
 from airflow_mirror.cutover.mirror_only_fence import spare
 from airflow_mirror.cutover.platform import Platform, Side
@@ -80,12 +80,12 @@ def of_fence(target: Side, mirror: str) -> OfFence:
     # yet.
     if there is None:
         return OfFence()
-    decided = f"{there.id} {there.phase}"
+    decided, name = f"{there.id} {there.phase}", name_of(mirror, there.run, there.id)
     if there.is_over:
-        return OfFence(decided=decided)
+        return OfFence(decided=decided, name=name)
     intent = intent_of(target, mirror, there)
     added = frozenset({*intent.allow, *intent.instead_deny, *intent.instead_allow})
-    return OfFence(added, frozenset(intent.taken_away), decided)
+    return OfFence(added, frozenset(intent.taken_away), decided, name)
 
 
 def _decided(on: Platform, mirror: str, there: FenceState, intent: Intent) -> FenceState:

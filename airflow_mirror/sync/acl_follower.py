@@ -5,7 +5,8 @@ come at the cutover: who writes to a target topic earlier stops its copy.
 
 While a fence of the mirror stands at the source no rule follows. Some of its rules look like the site's own until the
 others are there, which come and go in requests of their own: what lets everybody read a topic that had no rule would be
-the first rule of the target's topic, and close it to writers.
+the first rule of the target's topic, and close it to writers. Nor while another mirror's fence stands there: of one that
+was swapped nobody tells all rules from the site's, and a failover would go by what was noted then.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
-from airflow_mirror.errors import NoAuthorizer
+from airflow_mirror.errors import NoAuthorizer, RulesOfAnotherFence
 from airflow_mirror.ledger.records import FENCE
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync import seen_acls
@@ -79,6 +80,9 @@ class AclFollower(Pass[AclFollowReport]):
         except _FenceStands:
             report.notes = ["no rules follow while a fence of the mirror stands at the source"]
             return
+        except RulesOfAnotherFence as e:
+            report.notes = [f"no rules follow while fences of others stand at the source: {', '.join(e.fences)}"]
+            return
         except NoAuthorizer:
             report.notes = ["no rules follow: the target has no authorizer"]
             return
@@ -90,10 +94,10 @@ class AclFollower(Pass[AclFollowReport]):
         name = self._sides.mirror.name
         there = FENCE.get(self._sides.ledger.values(), name)
         if there is None:
-            return OfFence()
+            return OfFence(alone=True)
         if there["phase"] not in _OVER:
             raise _FenceStands
-        return OfFence(decided=f"{there['id']} {there['phase']}")
+        return OfFence(decided=f"{there['id']} {there['phase']}", alone=True)
 
     def _note(self, plan: Plan, acls: AclReport) -> None:
         if to_note := seen_acls.changed(plan.mirror.name, self._state.read(), acls.diff.later):

@@ -171,13 +171,31 @@ def looks_like_fence(rule: Acl, rules: AbstractSet[Acl]) -> bool:
 
     :param rules: all rules of the cluster.
     """
-    if rule.resource_type != TOPIC or is_pattern(rule) or (rule.principal, rule.host) != (EVERYBODY, "*"):
+    if not _for_everybody(rule):
         return False
     deny = replace(rule, permission="DENY", operation="WRITE")
     if rule == deny:
         return True
     allowed = {replace(rule, permission="ALLOW", operation=operation) for operation in ("READ", "DESCRIBE_CONFIGS")}
     return rule in allowed and {deny} | allowed <= rules
+
+
+def may_be_a_fences(rule: Acl, rules: AbstractSet[Acl]) -> bool:
+    """Return whether a rule is of those that a fence makes, and that would be copied as the site's own.
+
+    That is DENY WRITE by name, of a fence that spares a mirror; and what lets everybody read a topic that was open, where
+    DENY WRITE is not beside it (any more).
+
+    :param rules: all rules of the cluster.
+    """
+    if looks_like_fence(rule, rules):
+        return False
+    allowed = {replace(rule, permission="ALLOW", operation=operation) for operation in ("READ", "DESCRIBE_CONFIGS")}
+    return _denies_writing(rule) or (rule in allowed and allowed <= rules and _for_everybody(rule))
+
+
+def _for_everybody(rule: Acl) -> bool:
+    return rule.resource_type == TOPIC and not is_pattern(rule) and (rule.principal, rule.host) == (EVERYBODY, "*")
 
 
 def _denies_writing(rule: Acl) -> bool:

@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from airflow_mirror.common.policy import LEDGER, OWN_IDS
-from airflow_mirror.errors import InvalidField, NoAuthorizer, TryAgain
+from airflow_mirror.common.policy import FENCES, LEDGER, NOBODY, OWN_IDS
+from airflow_mirror.errors import InvalidField, NoAuthorizer, RulesOfAnotherFence, TryAgain
 from airflow_mirror.kafka.acls import unless_none_is_enforced
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import Acl
@@ -30,6 +30,7 @@ from airflow_mirror.sync.acl_rules import (
     LeftOut,
     Wanted,
     could_be_ours,
+    may_be_a_fences,
     own_patterns,
     rewrite,
     writers_of,
@@ -48,11 +49,15 @@ class OfFence(NamedTuple):
 
     :param added: by the fence, which names applications. :param taken: of others, taken away until it is lifted.
     :param decided: what is decided about that fence; another one where anything of it may have changed.
+    :param name: its name there.
+    :param alone: no other fence may stand there, whatever its topics are: for who can wait.
     """
 
     added: frozenset[Acl] = frozenset()
     taken: frozenset[Acl] = frozenset()
     decided: str = ""
+    name: str = ""
+    alone: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,13 +210,14 @@ def sync_acls(
     :raises NotKept: a change is not visible when read back.
     :raises MissingRight: the principal lacks DESCRIBE on the cluster, or on the target ALTER.
     :raises TryAgain: a fence is raised, swapped or lifted on the source all the time.
+    :raises RulesOfAnotherFence: rules there may be another fence's.
     """
     how = how or AclOptions()
     phase, dry_run = how.phase, how.dry_run
     if phase not in PHASES:
         raise InvalidField("phase", phase, "unknown", f"Use one of {', '.join(PHASES)}.")
     require_exclusive_topics(plan, "let ACLs follow")
-    rules, notes = _rules_without_fence(source, fence)
+    rules, notes = _rules_without_fence(source, fence, {t.source_topic for t in plan.topics})
     remove = how.remove and not notes  # a source that has lost its authorizer has not taken any right back
     scope = read_scope(plan, source, target, rules, how.own, cluster_wide=how.cluster_wide)
     is_open = is_open_by_default(target) if how.open_to_all is None else how.open_to_all
@@ -270,7 +276,9 @@ def read_scope(
     return replace(scope, others=strangers if source else strangers | own_memory)
 
 
-def _rules_without_fence(source: ClusterAdmin, fence: Callable[[], OfFence]) -> tuple[frozenset[Acl], list[str]]:
+def _rules_without_fence(
+    source: ClusterAdmin, fence: Callable[[], OfFence], topics: Collection[str]
+) -> tuple[frozenset[Acl], list[str]]:
     """Return the source's rules as they are when no fence is up, and what to know of them."""
     # A fence decides before it changes the first rule, and decides that it is over behind the last. So what is decided
     # before and behind the reading is the same, or the rules may be of neither: those of a fence that was lifted in
@@ -280,9 +288,25 @@ def _rules_without_fence(source: ClusterAdmin, fence: Callable[[], OfFence]) -> 
     for _ in range(_READINGS):
         rules, notes = _rules_of_source(source)
         if (behind := fence()) == before:
-            return (rules - before.added) | before.taken, notes
+            rules = (rules - before.added) | before.taken
+            _require_no_other(source.role, rules, before, topics)
+            return rules, notes
         before = behind
     raise TryAgain(f"{source.role} cluster: its fence changed {_READINGS} times while the ACLs were read")
+
+
+def _require_no_other(cluster: str, rules: AbstractSet[Acl], ours: OfFence, topics: Collection[str]) -> None:
+    """Refuse rules that may be those of another fence, which is decided in a ledger that nobody here can ask.
+
+    :raises RulesOfAnotherFence: they may.
+    """
+    # By names: they are there before a fence's first rule and behind its last, so the list that has a rule has them too.
+    names = {r.name for r in rules if (r.resource_type, r.principal) == (GROUP, NOBODY) and r.name.startswith(FENCES)}
+    # Which topics a fence is about its name does not say. One of other topics may stand for weeks behind its cutover:
+    # that must not keep the writers of this mirror's out.
+    doubtful = sorted(rule for rule in rules if rule.name in topics and may_be_a_fences(rule, rules))
+    if (others := sorted(names - {ours.name})) and (doubtful or ours.alone):
+        raise RulesOfAnotherFence(cluster, [one.removeprefix(FENCES) for one in others], doubtful)
 
 
 def _rules_of_source(source: ClusterAdmin) -> tuple[frozenset[Acl], list[str]]:

@@ -137,6 +137,7 @@ def samples() -> list[e.MirrorError]:
         e.SourceNotSilent("m", {"orders-3": 5, "orders-1": 2}, False),
         e.SourceNotSilent("m", {topic: 1 for topic in TOPICS}, True),
         e.FencedByAnother("source", FEW, ["n:r:1"]),
+        e.RulesOfAnotherFence("source", ["n:r:1"], FEW),
         e.FencedByAnother("source", TOPICS, TOPICS),
         e.FenceNotSwapped(FEW),
         e.FenceNotSwapped(TOPICS),

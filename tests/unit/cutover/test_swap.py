@@ -252,6 +252,7 @@ def test_what_a_swapped_fence_has_changed_is_told_to_who_copies_the_rules(
     swap(tmp_path, source)
     told = of_fence(on(tmp_path, source).target, "flow")
     assert rule("orders", "WRITE", "DENY", "User:a") in told.added
+    told_there = {*source.acls}
     assert (source.acls - told.added) | told.taken >= {*BEFORE}
     assert {acl for acl in source.acls - told.added if acl.permission == "DENY"} <= {
         rule(name, "WRITE", "DENY") for name in ("orders", "payments")
@@ -259,4 +260,5 @@ def test_what_a_swapped_fence_has_changed_is_told_to_who_copies_the_rules(
     lift(tmp_path, source, monkeypatch)
     behind = of_fence(on(tmp_path, source).target, "flow")
     assert not behind.added and not behind.taken
+    assert {before.name, told.name, behind.name} == {next(a.name for a in told_there if a.resource_type == "GROUP")}
     assert behind != before, "who reads rules meanwhile reads them again"

@@ -17,7 +17,7 @@ from tests.builders import plan_of, rule, topic_plan
 from tests.followed import sides
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.sync.confirmed import Confirmed
-from tests.unit.sync.test_acls import ALICE, DENY, READ, WRITE, Cluster
+from tests.unit.sync.test_acls import ALICE, BOB, DENY, READ, WRITE, Cluster
 
 OTHER = rule("users", "READ", "ALLOW", ALICE)
 
@@ -157,6 +157,20 @@ def test_nothing_of_a_fence_follows(world: World, phase: str) -> None:
         assert not world.target.acls and str(report).endswith(
             "no rules follow while a fence of the mirror stands at the source"
         )
+
+
+def test_nothing_follows_beside_another_mirrors_fence(world: World) -> None:
+    """Decided in a ledger that nobody here can ask. What it has taken away no rule tells, and a failover needs it."""
+    world.follow()
+    noted = seen_acls.last_seen("m", world.state)
+    name = rule("airflow-mirror.fence.mig:r:1", "DESCRIBE", "DENY", "User:airflow-mirror-fence", kind="GROUP")
+    world.source.acls = {name, READ, OTHER, rule("orders", "WRITE", "DENY", BOB)}
+    report = world.follow()
+    assert str(report).endswith("no rules follow while fences of others stand at the source: mig:r:1")
+    assert world.target.acls == {READ, DENY, OTHER} and seen_acls.last_seen("m", world.state) == noted == (WRITE,)
+    world.source.acls.remove(name)
+    world.follow()
+    assert rule("orders", "WRITE", "DENY", BOB) in world.target.acls, "then it is the site's"
 
 
 def test_rules_that_a_fence_came_between_are_not_believed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from airflow_mirror.errors import (
     NoAuthorizer,
     NotKept,
     RequestRefused,
+    RulesOfAnotherFence,
     TopicsShared,
     TryAgain,
 )
@@ -119,6 +120,40 @@ def test_rules_that_a_swapped_fence_has_made_are_not_copied_and_those_that_it_to
     assert {READ, WRITE, taken} <= target.acls and denied not in target.acls
     synced(source, target, phase="cutover")
     assert denied in target.acls
+
+
+READABLE = frozenset(rule("orders", operation, "ALLOW") for operation in ("READ", "DESCRIBE_CONFIGS"))
+
+
+@pytest.mark.parametrize(
+    ("rules", "may_be"),
+    [
+        ({rule("orders", "WRITE", "DENY", BOB)}, 1),
+        (READABLE, 2),
+        ({rule("orders", "READ", "ALLOW")}, 0),
+        ({*READABLE, rule("orders", "WRITE", "DENY")}, 0),  # not swapped: told by its form
+        ({rule("users", "WRITE", "DENY", BOB)}, 0),  # about another mirror's topic: it may stand for weeks
+    ],
+)
+@pytest.mark.parametrize("phase", [EARLY, CUTOVER])
+def test_rules_that_may_be_those_of_another_mirrors_fence_are_not_copied(
+    rules: set[Acl], may_be: int, phase: str
+) -> None:  # fmt: skip
+    """It is decided in another target's ledger. Nobody would ever take its DENY by name from this target again."""
+    ours, its = (
+        rule(f"airflow-mirror.fence.{one}", "DESCRIBE", "DENY", "User:airflow-mirror-fence", kind="GROUP")
+        for one in ("m:r:1", "mig:r:2")
+    )
+    source, target = Cluster("source", READ, ours, *rules), Cluster("target")
+    synced(source, Cluster("target"), phase=phase, fence=lambda: acls.OfFence(name=ours.name))
+    source.acls.add(its)
+    if may_be:
+        with pytest.raises(RulesOfAnotherFence, match=rf"as {may_be} may be[\s\S]* mig:r:2") as refused:
+            synced(source, target, phase=phase, fence=lambda: acls.OfFence(name=ours.name))
+        assert "m:r:1" not in str(refused.value) and target.done == []
+    else:
+        synced(source, target, phase=phase, fence=lambda: acls.OfFence(name=ours.name))
+        assert READ in target.acls
 
 
 def test_rules_are_read_again_where_a_fence_was_lifted_meanwhile() -> None:
