@@ -119,7 +119,7 @@ def require_same_places(w: World, client: JavaClient, groups: list[str]) -> None
             expected = {}
             here = {group: w.source.group_offsets(group)}
             topics = {t.source_topic: t for t in w.plan.topics}
-            standings = Reading(follower._sides, w.plan).standings(topics, here, {group: {}})[group]
+            standings = Reading(follower._sides, w.plan).standings(topics, here)({group: {}})[group]
             for tp, standing in standings.items():
                 goal, why = goal_of(standing)
                 assert goal is not None, why

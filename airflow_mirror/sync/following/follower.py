@@ -7,8 +7,9 @@ continued by the next one, in whatever process:
 - after that, what the target holds is one of the two positions that the note names;
 - after the commit too, and the next pass finds which.
 
-Between the reading of a position and its commit somebody else may set it, within the second that a pass takes. Kafka has
-no conditional commit; but it refuses ours while the group has members, and tools that set positions are used by people.
+Between the reading of a position and its commit somebody else may set it: within a second, because what takes longer is
+done before. Kafka has no conditional commit; but it refuses ours while the group has members, and tools that set
+positions are used by people.
 """
 
 from __future__ import annotations
@@ -70,12 +71,13 @@ class GroupFollower(Pass[FollowReport]):
         stored = dict(self._state.read())
         noted = {key.removeprefix(notes.prefix(self._mirror.name)): notes.load(value) for key, value in stored.items()}
         report.gone += noted.keys() - here.keys() - unread
+        standings = reading.standings(topics, here)
+        # Behind that, which may take a minute: a position that somebody sets meanwhile is his, and no commit of ours.
         states = {g.group_id: g.state for g in self._target.groups()}
         there, errors = self._target.groups_offsets_apart([*here, *report.gone])
         report.failed += failures(errors)
-        standings = reading.standings(topics, here, {group: its for group, its in there.items() if group in here})
         decided = {}
-        for group, its in standings.items():
+        for group, its in standings({group: its for group, its in there.items() if group in here}).items():
             if group in noted and noted[group] is None:
                 report.left_alone.append(f"{group}: {NEWER_NOTE}")
                 continue

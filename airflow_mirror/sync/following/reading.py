@@ -55,20 +55,24 @@ class Reading:
         return {group: its for group, its in in_topics.items() if its}, set(listed).difference(selected).union(errors)
 
     def standings(
-        self, topics: Mapping[str, TopicPlan], here: Positions, there: Positions
-    ) -> dict[str, dict[TopicPartition, Standing]]:
-        """Return where the groups stand in these topics, by group and target partition."""
+        self, topics: Mapping[str, TopicPlan], here: Positions
+    ) -> Callable[[Positions], dict[str, dict[TopicPartition, Standing]]]:
+        """Return what tells, by the groups' positions on the target, where they stand in these topics.
+
+        It does so by group and target partition, for the groups that it is given. Those positions are read behind this,
+        which reads logs where a map is not complete.
+        """
         self._target.wire.refresh(t.target_topic for t in topics.values())
         offsets: dict[TopicPartition, set[int]] = {}
-        for group in there:
-            for tp, position in _of(here[group], topics):
+        for its in here.values():
+            for tp, position in _of(its, topics):
                 offsets.setdefault(tp, set()).add(position.offset)
         routes = {tp: TopicPartition(topics[tp.topic].target_topic, tp.partition) for tp in offsets}
         source_starts, no_source = log_offsets(self._source.wire, "log start", offsets, requests.EARLIEST)
         starts, no_start = log_offsets(self._target.wire, "log start", routes.values(), requests.EARLIEST)
         ends, no_end = log_offsets(self._target.wire, "last stable offset", routes.values(), committed=True)
         made: dict[TopicPartition, Callable[[GroupPosition, GroupPosition | None], Standing]] = {}
-        for tp, its in offsets.items():
+        for tp, read in offsets.items():
             to = routes[tp]
             if error := no_source.get(tp) or no_start.get(to) or no_end.get(to):
                 made[tp] = _unknown(str(error))
@@ -76,12 +80,12 @@ class Reading:
             start = source_starts[tp]
             try:
                 to_target = _same_offset if topics[tp.topic].mode == "identical" else self._sides.maps.to_target
-                made[tp] = _at(_places(tp, its | {start}, to_target), start, starts[to], ends[to])
+                made[tp] = _at(_places(tp, read | {start}, to_target), start, starts[to], ends[to])
             except NoOffsetMap:
                 made[tp] = _unknown()
             except MirrorError as e:
                 made[tp] = _unknown(str(e))
-        return {
+        return lambda there: {
             group: {routes[tp]: made[tp](position, its.get(routes[tp])) for tp, position in _of(here[group], topics)}
             for group, its in there.items()
         }

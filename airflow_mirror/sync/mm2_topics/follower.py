@@ -66,7 +66,7 @@ class TraceFollower(Pass[TraceReport]):
     def _follow(self, reading: Reading, topics: Mapping[str, TopicPlan], now_ms: int, report: TraceReport) -> None:
         here, _ = reading.positions(report)
         topics = reading.still_same(topics, report)
-        standings = reading.standings(topics, here, {group: {} for group in here})
+        standings = reading.standings(topics, here)({group: {} for group in here})
         if log := self._logs.get("checkpoints"):
             checkpoints = self._checkpoints(log.read(), standings, report)
             self._write(log, checkpoints, now_ms)

@@ -67,6 +67,24 @@ def test_note_stands_before_the_commit_and_no_commit_without_one(world: World) -
     assert not world.target.commits
 
 
+def test_position_that_somebody_sets_while_offsets_are_translated_is_left_alone() -> None:
+    """A map that is not complete is completed from the logs, for as long as that takes."""
+    world = World("mapped")
+
+    def slowly(tp: TopicPartition, offset: int) -> Translated:
+        if offset == 50:
+            world.target.put("g", 7)
+        return Translated(offset, Where.RECORD)
+
+    world.to_target = slowly
+    world.source.put("g", 10)
+    world.follow()
+    world.source.put("g", 50)
+    for _ in range(2):
+        assert world.follow().left_alone == ["g at orders-0: the target has 7, the mirror wrote 10"]
+        assert world.target.at("g") == [7]
+
+
 def test_foreign_position_is_left_alone_while_others_of_the_group_follow(world: World) -> None:
     world.source.put("g", 10, 20)
     world.follow()
