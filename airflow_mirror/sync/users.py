@@ -24,6 +24,7 @@ SecretOf = Callable[[str], str | None]
 
 THERE, CREATED, NEEDS_SECRET, LEFT_OUT = "there", "created", "needs a secret", "left out"
 _USER = "User:"
+_MEANWHILE = "somebody has created it meanwhile, and it keeps that secret"
 _ITERATIONS = (4096, 16384)  # ScramMechanism: the fewest and the most that brokers take
 
 
@@ -127,6 +128,15 @@ def sync_users(
     """
     rows = diff(source.scram_users(), target.scram_users(), principals, own_source, own_target)
     secrets = {row.target: secret_of(row.target) for row in rows if row.action == NEEDS_SECRET}
+    if any(secrets.values()) and not dry_run:
+        # A store of secrets may take minutes. What is there by now is somebody's, and a request would replace it.
+        there = target.scram_users()
+        rows = [
+            replace(row, action=LEFT_OUT, reason=_MEANWHILE)
+            if row.action == NEEDS_SECRET and row.mechanism in there.get(row.target, {})
+            else row
+            for row in rows
+        ]
     rows = [
         replace(row, action=CREATED) if row.action == NEEDS_SECRET and secrets.get(row.target) else row for row in rows
     ]

@@ -67,6 +67,23 @@ def test_users_are_created_with_a_secret_and_listed_without_one() -> None:
     assert again.changes == 0 and list(target.created) == ["ally"]
 
 
+def test_user_that_somebody_creates_while_secrets_are_looked_up_keeps_its_secret() -> None:
+    source, target = Cluster({"alice": {SHA256: 4096, SHA512: 4096}, "bob": {SHA512: 4096}}), Cluster({})
+
+    def slowly(user: str) -> str:
+        target.there["alice"] = {SHA256: 8192}
+        return SECRET
+
+    report = synced(source, target, secret_of=slowly)
+    assert {user: [one.mechanism for one in of] for user, of in target.created.items()} == {
+        "alice": [SHA512], "bob": [SHA512],
+    }  # fmt: skip
+    assert target.there["alice"] == {SHA256: 8192, SHA512: 4096} and report.changes == 2
+    assert report.lines()[0] == (
+        "! SCRAM user 'alice' (SCRAM-SHA-256): somebody has created it meanwhile, and it keeps that secret"
+    )
+
+
 def test_dry_run_creates_nobody_and_no_report_shows_a_secret() -> None:
     source, target = Cluster({"alice": {SHA512: 4096}}), Cluster({})
     report = synced(source, target, secret_of=lambda user: SECRET, dry_run=True)
