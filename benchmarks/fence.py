@@ -48,7 +48,7 @@ from airflow_mirror.jobs.driver.held_lease import writer_lease
 from airflow_mirror.jobs.runner.active import heard_by
 from airflow_mirror.jobs.runner.cutover_signs import CutoverSigns
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
-from airflow_mirror.kafka.permit import Permit
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
@@ -270,7 +270,7 @@ class World:
         self.source, self.target = ClusterAdmin(here, timeout_s=120), ClusterAdmin(there, timeout_s=120)
         for admin in (self.source, self.target):
             for topic in self.topics:
-                admin.create_topics([NewTopicSpec(topic, _A_TOPIC, 1, _KEEPS)])
+                admin.create_topics([NewTopicSpec(topic, _A_TOPIC, 1, _KEEPS)], unfenced)
             while len(admin.topics(self.topics)) < len(self.topics):
                 time.sleep(0.5)
         mirror = Mirror(name=_MIRROR, source="a", target="b", topics=self.topics, groups=["fence-.*"])

@@ -22,6 +22,7 @@ from confluent_kafka import Producer
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import holes
 from airflow_mirror.plan.build import build, decide
@@ -49,7 +50,7 @@ def fill(source: Cluster, topics: int, partitions: int, records: int) -> None:
     names = [f"t{number:05}" for number in range(topics)]
     with ClusterAdmin(ClientConfig(source.admin_properties(), "source"), timeout_s=120) as admin:
         for at in range(0, topics, _AT_ONCE):
-            admin.create_topics([NewTopicSpec(name, partitions, 1, {}) for name in names[at : at + _AT_ONCE]])
+            admin.create_topics([NewTopicSpec(name, partitions, 1, {}) for name in names[at : at + _AT_ONCE]], unfenced)
         # A broker knows of the last ones some seconds later.
         settle(lambda: sorted({*names} - admin.topics(names).keys()), "topics", within_s=120)
     producer = Producer(

@@ -97,7 +97,7 @@ class Endpoint:
         """
         configs = dict(TOPIC_SETTINGS) | dict(settings or {})
         with ClusterAdmin(self.plain) as admin:
-            admin.create_topics([NewTopicSpec(topic, partitions, self.replicas, configs)])
+            admin.create_topics([NewTopicSpec(topic, partitions, self.replicas, configs)], unfenced)
         deadline = time.monotonic() + _NEWS_S
         while True:
             try:

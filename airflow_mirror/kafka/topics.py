@@ -13,7 +13,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.kafka import configs
 from airflow_mirror.kafka.model import NewTopicSpec, Replicas, TopicInfo
-from airflow_mirror.kafka.permit import Permit
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.kafka.session import AdminSession, Reply
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -80,7 +80,7 @@ def _whole(replies: Iterable[Reply[str, TopicInfo]]) -> Reply[str, dict[str, Top
     return Reply("", 0, None, found)
 
 
-def create_topics(session: AdminSession, specs: Iterable[NewTopicSpec]) -> None:
+def create_topics(session: AdminSession, specs: Iterable[NewTopicSpec], permit: Permit) -> None:
     """Create topics and wait until the controller has them.
 
     :raises BrokerError: with code 36 (TOPIC_ALREADY_EXISTS) if one exists; the others were created.
@@ -90,7 +90,7 @@ def create_topics(session: AdminSession, specs: Iterable[NewTopicSpec]) -> None:
     def is_ours(name: str, code: int) -> bool | None:
         return True if code == ErrorCode.TOPIC_ALREADY_EXISTS and _is_as_asked(session, wanted[name]) else None
 
-    ask = _creating(session, wanted)
+    ask = _creating(session, wanted, permit)
     session.each(lambda name: f"create topic {name!r}", wanted, ask, "Create", done=is_ours)
 
 
@@ -102,12 +102,12 @@ def refused_topics(
     :param patience_s: after which a temporary error counts.
     """
     wanted = {spec.name: spec for spec in specs}
-    ask = _creating(session, wanted, validate_only=True)
+    ask = _creating(session, wanted, unfenced, validate_only=True)
     return session.each_apart(lambda name: f"create topic {name!r}", wanted, ask, "Create", patience_s)[1]
 
 
 def _creating(
-    session: AdminSession, wanted: Mapping[str, NewTopicSpec], *, validate_only: bool = False
+    session: AdminSession, wanted: Mapping[str, NewTopicSpec], permit: Permit, *, validate_only: bool = False
 ) -> Callable[[list[str]], Iterator[Reply[str, bool]]]:
     from kafka.protocol.admin import CreateTopicsRequest as Request
 
@@ -125,7 +125,7 @@ def _creating(
             for name in names
         ]
         answer = session.newest(  # from 1 on there is the controller's error message
-            session.controller(), Request, (1, 7), topics=topics, timeout_ms=session.write_timeout_ms,
+            session.controller(), Request, (1, 7), permit, topics=topics, timeout_ms=session.write_timeout_ms,
             validate_only=validate_only,
         )  # fmt: skip
         yield from _replies(answer.topics)

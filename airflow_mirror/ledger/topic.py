@@ -11,6 +11,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import BrokerError, MirrorError, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NewTopicSpec
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.wire import codec, produce, records
 from airflow_mirror.wire.aborted import data_batches
 from airflow_mirror.wire.cluster import WireCluster
@@ -79,7 +80,7 @@ def spec(
 
 def _create(target: ClusterAdmin, spec: NewTopicSpec) -> None:
     try:
-        target.create_topics([spec])
+        target.create_topics([spec], unfenced)
     except BrokerError as e:
         # Or our own request whose answer was lost. With which settings it was made, `Ledger.topic` looks.
         if e.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # somebody else was faster

@@ -183,6 +183,7 @@ class OpenDrillOperator(_DrillOperator):
         from airflow_mirror.extras.drill.store import drills_of
         from airflow_mirror.hooks.kafka import admins_of, configs_of
         from airflow_mirror.kafka.model import NewTopicSpec
+        from airflow_mirror.kafka.permit import unfenced
         from airflow_mirror.ledger.decisions import Ledger
         from airflow_mirror.wire.error_codes import ErrorCode
 
@@ -225,7 +226,7 @@ class OpenDrillOperator(_DrillOperator):
                 drill.source_id = source_id
                 drill.wanted, drill.rehearsal = wanted, drill.rehearsal or planned(faults)
             try:
-                source.create_topics([NewTopicSpec(topic, partitions, min(3, source.broker_count()))])
+                source.create_topics([NewTopicSpec(topic, partitions, min(3, source.broker_count()))], unfenced)
             except BrokerError as e:
                 if e.code == ErrorCode.TOPIC_ALREADY_EXISTS:  # somebody was quicker, and it is theirs
                     with self.kept(mirror, context) as drill:

@@ -34,7 +34,7 @@ def create(target: ClusterAdmin, spec: NewTopicSpec) -> str | None:
     topic, others, deleted = spec.name, Backoff(_IN_USE_S), False
     while True:
         try:
-            target.create_topics([spec])
+            target.create_topics([spec], unfenced)
             return None
         except BrokerError as e:
             if e.code != ErrorCode.TOPIC_ALREADY_EXISTS:

@@ -43,7 +43,7 @@ class TopicsReport:
 def create_target_topics(plan: Plan, target: ClusterAdmin, permit: Permit) -> TopicsReport:
     """Create the plan's missing topics, add partitions to those of ours that lack them, and read everything back.
 
-    :param permit: for the partitions: that the topics are the mirror's still.
+    :param permit: asked before each request: that the topics are the mirror's still.
     :raises InputError: a topic that is not ours has too few partitions; nothing was created.
     :raises NotKept: a created topic reads back differently.
     """
@@ -61,7 +61,7 @@ def create_target_topics(plan: Plan, target: ClusterAdmin, permit: Permit) -> To
             "Grow or re-create them, or exclude them from the mirror.",
         )
     missing = [t for name, t in wanted.items() if name not in before]
-    created = _create(target, missing)
+    created = _create(target, missing, permit)
     for topic in short:
         target.grow_partitions(topic.target_topic, topic.partitions, permit)
     settle(lambda: _unmade(target, [wanted[name] for name in created], short), "topics")
@@ -74,12 +74,13 @@ def create_target_topics(plan: Plan, target: ClusterAdmin, permit: Permit) -> To
     )
 
 
-def _create(target: ClusterAdmin, topics: Iterable[TopicPlan]) -> list[str]:
+def _create(target: ClusterAdmin, topics: Iterable[TopicPlan], permit: Permit) -> list[str]:
     """Create topics; return those that did not exist. One call per topic: a rejected one must not hide the others."""
     created = []
     for t in topics:
         try:
-            target.create_topics([NewTopicSpec(t.target_topic, t.partitions, t.replication_factor, t.held_configs)])
+            spec = NewTopicSpec(t.target_topic, t.partitions, t.replication_factor, t.held_configs)
+            target.create_topics([spec], permit)
         except BrokerError as e:
             if e.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # another run was faster, or our own request was sent twice
                 raise

@@ -97,7 +97,7 @@ class Side(ABC):
         """Create a topic of the case."""
         name = self.name + suffix
         named = {key.replace("_", "."): value for key, value in configs.items()}
-        self.admin.create_topics([NewTopicSpec(name, partitions, 1, named)])
+        self.admin.create_topics([NewTopicSpec(name, partitions, 1, named)], unfenced)
         self.settle()
         return name
 

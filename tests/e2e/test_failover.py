@@ -75,7 +75,7 @@ def failed_over(airflow: AirflowStandalone, world: tuple[Cluster, Cluster]) -> t
     source, target = world
     settings = ClientConfig(source.admin_properties(), "source")
     with ClusterAdmin(settings, timeout_s=120) as admin:
-        admin.create_topics([NewTopicSpec(TOPIC, 1, 1, {"retention.ms": "86400000"})])
+        admin.create_topics([NewTopicSpec(TOPIC, 1, 1, {"retention.ms": "86400000"})], unfenced)
     fill(source, 10)
     plan = mirrored(source, target)
     source.kill(1)

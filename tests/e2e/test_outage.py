@@ -11,6 +11,7 @@ import pytest
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.jobs.runner.active import ActiveTail, Watch, begin, heard_by
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from sandbox import Cluster
@@ -54,7 +55,7 @@ def test_a_lost_source_starts_one_run_that_asks_a_person_whichever_triggerer_loo
 ) -> None:
     source, target = world
     with ClusterAdmin(ClientConfig(source.admin_properties(), "source"), timeout_s=120) as here:
-        here.create_topics([NewTopicSpec(TOPIC, 1, 1, {})])
+        here.create_topics([NewTopicSpec(TOPIC, 1, 1, {})], unfenced)
     fill(source, 10, TOPIC)
     plan = mirrored(source, target, NAME, TOPIC)
     with ClusterAdmin(ClientConfig(target.admin_properties(), "target"), timeout_s=120) as there:

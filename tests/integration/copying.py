@@ -29,6 +29,7 @@ from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
+from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.topic import TopicLog
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
@@ -110,7 +111,7 @@ def create(cluster: Cluster, topic: str, partitions: int = 1, replicas: int = 1,
     if cluster.release.number < (3, 6):
         del settings["message.timestamp.after.max.ms"]
     with ClusterAdmin(config(cluster)) as admin:
-        admin.create_topics([NewTopicSpec(topic, partitions, replicas, settings)])
+        admin.create_topics([NewTopicSpec(topic, partitions, replicas, settings)], unfenced)
     # The controller has the topic; brokers hear of it later, on a busy machine by more than our clients wait for.
     deadline = time.monotonic() + 240
     with WireCluster(config(cluster)) as wire:

@@ -65,7 +65,7 @@ class World:
         self.target = ClusterAdmin(ClientConfig(self.target_cluster.admin_properties(), "target"), timeout_s=120)
         for admin in (self.source, self.target):
             # Without this, retention would delete records of 2023 within minutes.
-            admin.create_topics([NewTopicSpec(self.topic, PARTITIONS, 1, {"retention.ms": "-1"})])
+            admin.create_topics([NewTopicSpec(self.topic, PARTITIONS, 1, {"retention.ms": "-1"})], unfenced)
             wait_until(lambda admin=admin: self.topic in admin.topics([self.topic]))
         self.mirror = Mirror(
             name=f"flow-{self.topic[-8:]}", source="src", target="dst", topics=[self.topic], groups=[f"{self.topic}-.*"]

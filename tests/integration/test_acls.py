@@ -94,7 +94,7 @@ class World:
         for admin, name in ((self.here_admin, self.topic), (self.root, self.there)):
             admin.delete_acls(admin.describe_acls(), unfenced)
             wait_until(lambda admin=admin: not admin.describe_acls(), "no rule is left")  # type: ignore[misc]
-            admin.create_topics([NewTopicSpec(name, 1, 1)])
+            admin.create_topics([NewTopicSpec(name, 1, 1)], unfenced)
             wait_until(lambda admin=admin, name=name: bool(admin.topics([name])), "the topic is there")  # type: ignore[misc]
         assert can_write(self.target, "admin", self.there)
         return self
@@ -230,7 +230,7 @@ def test_rights_of_readers_follow_for_the_holder_of_the_lease(source: Cluster, c
 def test_wildcard_of_the_source_opens_no_topic_of_others(source: Cluster, closed: Cluster) -> None:
     with World(source, closed) as w:
         payments = f"payments-{uuid.uuid4().hex[:8]}"
-        w.root.create_topics([NewTopicSpec(payments, 1, 1)])
+        w.root.create_topics([NewTopicSpec(payments, 1, 1)], unfenced)
         wait_until(lambda: bool(w.root.topics([payments])), "the topic is there")
         assert can_write(closed, "admin", payments)
         group = rule(f"app-{w.there}", "READ", "ALLOW", ALICE, kind="GROUP")

@@ -40,7 +40,7 @@ def admin(source_cluster: Cluster) -> Iterator[Any]:
 
 @pytest.fixture
 def topic(admin: Any, topic_name: str) -> Iterator[Any]:
-    admin.create_topics([NewTopicSpec(topic_name, 2, 1, {"retention.ms": "-1", "segment.bytes": "2000000"})])
+    admin.create_topics([NewTopicSpec(topic_name, 2, 1, {"retention.ms": "-1", "segment.bytes": "2000000"})], unfenced)
     wait_until(lambda: topic_name in admin.topics([topic_name]))
     yield topic_name
     admin.delete_topics([topic_name], unfenced)
@@ -65,7 +65,7 @@ def test_a_recreated_topic_has_another_id(admin: Any, topic: Any) -> None:
     before = admin.topics([topic])[topic].topic_id
     admin.delete_topics([topic], unfenced)
     wait_until(lambda: not admin.topics([topic]))
-    admin.create_topics([NewTopicSpec(topic, 1, 1)])
+    admin.create_topics([NewTopicSpec(topic, 1, 1)], unfenced)
     wait_until(lambda: admin.topics([topic]))
     assert admin.topics([topic])[topic].topic_id != before
 
@@ -117,12 +117,12 @@ def test_partitions_grow_and_never_shrink(admin: Any, topic: Any) -> None:
 
 def test_every_refusal_names_object_and_cause(admin: Any, topic: Any) -> None:
     with pytest.raises(BrokerError, match=f"create topic '{topic}'.*already exists") as e:
-        admin.create_topics([NewTopicSpec(topic, 1, 1)])
+        admin.create_topics([NewTopicSpec(topic, 1, 1)], unfenced)
     assert e.value.code == 36
     with pytest.raises(RequestRefused, match="create topic 'x'.*INVALID_REPLICATION_FACTOR"):
-        admin.create_topics([NewTopicSpec("x", 1, 9)])
+        admin.create_topics([NewTopicSpec("x", 1, 9)], unfenced)
     with pytest.raises(RequestRefused, match="Unknown topic config name: no.such"):
-        admin.create_topics([NewTopicSpec("x", 1, 1, {"no.such": "1"})])
+        admin.create_topics([NewTopicSpec("x", 1, 1, {"no.such": "1"})], unfenced)
     with pytest.raises(BrokerError, match="read configs of topic 'no-such-topic'"):
         admin.topic_configs([topic, "no-such-topic"])
     with pytest.raises(UnknownTopic, match=f"source cluster.*{topic}-9"):
@@ -256,7 +256,7 @@ def test_rules_are_added_found_and_removed_exactly(root: Any) -> None:
 
 def test_missing_right_is_an_error_never_an_empty_result(guarded: Any, root: Any, alice: Any) -> None:
     """The error names the principal, the right it lacks and the command that grants it."""
-    root.create_topics([NewTopicSpec("secret", 1, 1)])
+    root.create_topics([NewTopicSpec("secret", 1, 1)], unfenced)
     rules = [rule("secret", "ALL", "ALLOW", "User:mirror")]
     rules += [rule("kafka-cluster", o, "ALLOW", "User:mirror", kind="CLUSTER") for o in ("ALTER", "DESCRIBE")]
     root.create_acls(rules, unfenced)

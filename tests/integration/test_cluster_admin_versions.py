@@ -46,7 +46,7 @@ def admin(old: Any) -> Iterator[Any]:
 @pytest.fixture
 def topic(admin: Any) -> Iterator[Any]:
     name = f"t-{uuid.uuid4().hex[:8]}"
-    admin.create_topics([NewTopicSpec(name, 2, 1, {"retention.ms": "-1", "segment.bytes": "2000000"})])
+    admin.create_topics([NewTopicSpec(name, 2, 1, {"retention.ms": "-1", "segment.bytes": "2000000"})], unfenced)
     wait_until(lambda: name in admin.topics([name]))
     yield name
     admin.delete_topics([name], unfenced)
@@ -63,12 +63,12 @@ def test_topics_are_created_described_refused_and_deleted(admin: Any, topic: Any
     assert topic in admin.topic_names() and admin.topics() == admin.topics(admin.topic_names())
     assert admin.broker_count() == 1 and len(admin.cluster_id()) == 22
     with pytest.raises(BrokerError, match=f"create topic '{topic}'.*TOPIC_ALREADY_EXISTS.*already exists"):
-        admin.create_topics([NewTopicSpec(topic, 1, 1)])
+        admin.create_topics([NewTopicSpec(topic, 1, 1)], unfenced)
     with pytest.raises(RequestRefused, match="create topic 'x'.*INVALID_REPLICATION_FACTOR"):
-        admin.create_topics([NewTopicSpec("x", 1, 9)])
+        admin.create_topics([NewTopicSpec("x", 1, 9)], unfenced)
     # Before 2.0 the code is UNKNOWN_SERVER_ERROR; the words are the same.
     with pytest.raises((RequestRefused, BrokerError), match="create topic 'x'.*Not a number of type LONG"):
-        admin.create_topics([NewTopicSpec("x", 1, 1, {"retention.ms": "long"})])
+        admin.create_topics([NewTopicSpec("x", 1, 1, {"retention.ms": "long"})], unfenced)
     with pytest.raises(BrokerError, match="delete topic 'absent'.*UNKNOWN_TOPIC_OR_PARTITION"):
         admin.delete_topics(["absent"], unfenced)
 
@@ -164,7 +164,7 @@ def test_rules_are_added_found_and_removed_exactly(admin: Any, old: Any) -> None
 
 
 def test_what_a_principal_may_not_do_is_said(admin: Any, old: Any) -> None:
-    admin.create_topics([NewTopicSpec("secret", 1, 1)])
+    admin.create_topics([NewTopicSpec("secret", 1, 1)], unfenced)
     wait_until(lambda: "secret" in admin.topics(["secret"]))
     with ClusterAdmin(ClientConfig(old.properties("alice"), "source"), timeout_s=120) as alice:
         of_topics = [

@@ -70,7 +70,7 @@ def test_invalid_batch_is_refused_and_never_written(walled: Cluster) -> None:
     """To whoever may write, and to whoever may not; in logs with records and in empty ones."""
     tps = [TopicPartition(topic, p) for topic in KINDS for p in range(PARTITIONS)]
     with closing(ClusterAdmin(config(walled), timeout_s=120)) as root:
-        root.create_topics([NewTopicSpec(name, PARTITIONS, 1, set_) for name, set_ in KINDS.items()])
+        root.create_topics([NewTopicSpec(name, PARTITIONS, 1, set_) for name, set_ in KINDS.items()], unfenced)
         wait_until(lambda: root.topics(KINDS).keys() == KINDS.keys(), "the topics are there")
         producer = Producer(walled.admin_properties())
         for topic in KINDS:
@@ -114,7 +114,7 @@ def test_every_leader_proves_the_fence_to_a_user_whom_acls_bind(
 ) -> None:
     """A producer hammers the topic meanwhile. What it is told to have written is there, and nothing after the proof."""
     with closing(ClusterAdmin(config(three, user), timeout_s=120)) as source, WireCluster(config(three, user)) as wire:
-        source.create_topics([NewTopicSpec(topic_name, 12, 3)])
+        source.create_topics([NewTopicSpec(topic_name, 12, 3)], unfenced)
         tps = [TopicPartition(topic_name, p) for p in range(12)]
         wait_until(lambda: topic_name in source.topics([topic_name]), "the topic is there")
         with Writer(three.properties("alice"), topic_name) as hammer:
@@ -148,7 +148,7 @@ def test_transaction_without_data_holds_the_fence_until_its_marker(
         WireCluster(config(three, "mirror")) as wire,
         WireCluster(config(three, "alice"), timeout_s=240) as alice,
     ):
-        source.create_topics([NewTopicSpec(topic_name, 3, 3)])
+        source.create_topics([NewTopicSpec(topic_name, 3, 3)], unfenced)
         wait_until(lambda: topic_name in source.topics([topic_name]), "the topic is there")
         client = TransactionClient(alice, f"{topic_name}-billing")
         producer_id, epoch = client.init(60_000)
@@ -218,7 +218,7 @@ def test_swapped_fence_lets_in_the_mirror_and_no_application(three: Cluster, top
         WireCluster(config(three, "mirror")) as mirror,
         WireCluster(config(three, "alice")) as alice,
     ):
-        root.create_topics([NewTopicSpec(topic, PARTITIONS, 3) for topic in (granted, everybodys, other)])
+        root.create_topics([NewTopicSpec(topic, PARTITIONS, 3) for topic in (granted, everybodys, other)], unfenced)
         root.create_acls(before, unfenced)
         fenced = [TopicPartition(topic, p) for topic in (granted, everybodys) for p in range(PARTITIONS)]
         allowed, denied = {ErrorCode.CORRUPT_MESSAGE}, {ErrorCode.TOPIC_AUTHORIZATION_FAILED}

@@ -132,7 +132,7 @@ def test_a_ledger_that_never_was_is_missing_not_empty(admin: ClusterAdmin) -> No
     """Neither is one whose creation was cut short; the next one who creates it completes it."""
     with pytest.raises(LedgerMissing, match="airflow-mirror ledger init"):
         Ledger(admin).values()
-    admin.create_topics([NewTopicSpec(DECISIONS, 1, 1, SETTINGS)])
+    admin.create_topics([NewTopicSpec(DECISIONS, 1, 1, SETTINGS)], unfenced)
     with pytest.raises(LedgerMissing):
         add_one(Ledger(admin))
     Ledger(admin).create()
@@ -153,7 +153,7 @@ def test_a_ledger_that_was_deleted_is_never_taken_for_new(
     remove(admin)
     with pytest.raises(LedgerLost if reader == "the same" else LedgerMissing):
         (ledger if reader == "the same" else Ledger(admin)).values()
-    admin.create_topics([NewTopicSpec(DECISIONS, 1, 1, SETTINGS)])
+    admin.create_topics([NewTopicSpec(DECISIONS, 1, 1, SETTINGS)], unfenced)
     write(cluster, records)  # somebody brought the records back, with a tool of their own
     assert admin.topics([DECISIONS])[DECISIONS].topic_id != old
     with pytest.raises(LedgerLost, match="created again"):
@@ -354,7 +354,7 @@ def test_nothing_is_begun_where_a_ledger_was_lost(
         copying.write(source_cluster, topic_name, 20, seed=2)
         gone(admin, DECISIONS)
         if lost == "created again":
-            admin.create_topics([NewTopicSpec(DECISIONS, 1, 1, SETTINGS)])
+            admin.create_topics([NewTopicSpec(DECISIONS, 1, 1, SETTINGS)], unfenced)
         if lost == "all of it":
             gone(admin, STATE)
         end = copying.ends(losing, topic_name)[0][2]

@@ -138,7 +138,7 @@ def fill(world: World) -> None:
     for value, headers in ((b"one", [("h", b"1"), ("k", b"2")]), (None, []), (b"three", [])):
         producer.produce(topic("changed"), value, b"key", headers=headers)
     with ClusterAdmin(config(source)) as admin:
-        admin.create_topics([NewTopicSpec(topic("lax"), 1, 1, {"max.message.bytes": "3000000"})])
+        admin.create_topics([NewTopicSpec(topic("lax"), 1, 1, {"max.message.bytes": "3000000"})], unfenced)
         wait_until(lambda: topic("lax") in admin.topics([topic("lax")]), "the topic is there")
     large = Producer({"bootstrap.servers": source.bootstrap, "message.max.bytes": 3_000_000})
     for value in (b"small", b"x" * 1_500_000, b"behind it"):
@@ -156,11 +156,11 @@ def fill(world: World) -> None:
     unknown = {"retention.ms": "900000000000", "message.timestamp.after.max.ms": "86400000000"}
     settings = {"known": {"retention.ms": "-1"}, "unknown": unknown, "there": unknown}
     with ClusterAdmin(config(source)) as admin:
-        admin.create_topics([NewTopicSpec(topic("strict", more), 1, 1, own) for more, own in settings.items()])
+        admin.create_topics([NewTopicSpec(topic("strict", more), 1, 1, own) for more, own in settings.items()], unfenced)
         names = [topic("strict", more) for more in settings]
         wait_until(lambda: len(admin.topics(names)) == 3, "they are there")
     with ClusterAdmin(config(world.older)) as admin:
-        admin.create_topics([NewTopicSpec(world.there("strict", "there"), 1, 1)])
+        admin.create_topics([NewTopicSpec(world.there("strict", "there"), 1, 1)], unfenced)
     for more in settings:
         write(source, topic("strict", more), 10, seed=2)
     create(source, topic("exact"))

@@ -107,7 +107,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def fill(source: Cluster, here: ClusterAdmin) -> None:
-    here.create_topics([NewTopicSpec(topic, 1, 1) for topic in ("orders", "old")])
+    here.create_topics([NewTopicSpec(topic, 1, 1) for topic in ("orders", "old")], unfenced)
     wait_until(lambda: len(here.topics(["orders", "old"])) == 2, "they are there")
     producer = Producer({"bootstrap.servers": source.bootstrap})
     for number in range(10):

@@ -54,7 +54,7 @@ def make(source: Any, target: Any, topic_name: str) -> Iterator[Any]:
 
     def create(admin: Any, name: Any = topic_name, partitions: int = 2, **overrides: Any) -> Any:
         configs = {key.replace("_", "."): value for key, value in overrides.items()}
-        admin.create_topics([NewTopicSpec(name, partitions, 1, configs)])
+        admin.create_topics([NewTopicSpec(name, partitions, 1, configs)], unfenced)
         wait_until(lambda: name in admin.topics([name]))
         return name
 

@@ -150,7 +150,7 @@ def test_a_plan_goes_on_whose_scratch_topic_another_one_takes(
         def taken(*_: object) -> None:
             admin.delete_topics([topic], unfenced)
             wait_until(lambda: not admin.topics([topic]), "the topic is gone")
-            admin.create_topics([NewTopicSpec(topic, 1, 1)])
+            admin.create_topics([NewTopicSpec(topic, 1, 1)], unfenced)
             wait_until(lambda: bool(admin.topics([topic])), "the other one's topic is known")
             raise RequestRefused("EndTxn", -1, "UNKNOWN_SERVER_ERROR")
 
@@ -173,7 +173,7 @@ def test_scratch_topic_of_a_killed_plan_is_reused_and_deleted(
 ) -> None:
     monkeypatch.setattr(scratch, "_IN_USE_S", 0.0)
     with ClusterAdmin(config(target_cluster)) as admin:
-        admin.create_topics([NewTopicSpec(scratch_topic("killed"), 3, 1)])
+        admin.create_topics([NewTopicSpec(scratch_topic("killed"), 3, 1)], unfenced)
         assert probe(admin, "killed").markers == "direct"
         wait_until(lambda: not admin.topics([scratch_topic("killed")]), "the scratch topic is gone")
 
@@ -293,7 +293,7 @@ def test_four_rights_on_their_topic_are_enough_for_offset_maps(
             make_ready(mirror)
         return
     make_ready(mirror)
-    root.create_topics([NewTopicSpec("mapped", 1, 1, {})])
+    root.create_topics([NewTopicSpec("mapped", 1, 1, {})], unfenced)
     grant(root, rule("mapped", "DESCRIBE", "ALLOW", "User:mirror"), *root.describe_acls())
     one, store = mapped_range("mapped", "mapped", 0), MapStore("m")
     store.begin(mirror.wire, one, 3, 4, lambda: None)

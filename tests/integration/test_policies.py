@@ -63,7 +63,9 @@ def source(source_cluster: Cluster) -> Iterator[ClusterAdmin]:
 
 
 def make(admin: ClusterAdmin, name: str, partitions: int = 1, **configs: str) -> None:
-    admin.create_topics([NewTopicSpec(name, partitions, 1, {k.replace("_", "."): v for k, v in configs.items()})])
+    admin.create_topics(
+        [NewTopicSpec(name, partitions, 1, {k.replace("_", "."): v for k, v in configs.items()})], unfenced
+    )
     wait_until(lambda: name in admin.topics([name]), "the topic is there")
 
 

@@ -39,7 +39,7 @@ def target(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     name = f"positions-{request.param.replace('.', '-')}"
     with Cluster(name, version=request.param, ready_timeout_s=400) as cluster:
         with ClusterAdmin(config(cluster), timeout_s=120) as one:
-            one.create_topics([NewTopicSpec(TP.topic, 1, 1)])
+            one.create_topics([NewTopicSpec(TP.topic, 1, 1)], unfenced)
         yield cluster
 
 

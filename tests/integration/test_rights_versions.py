@@ -64,7 +64,7 @@ def settled(step: Callable[[], Any]) -> Any:
 
 def test_rights_of_its_release_are_enough_for_an_old_broker(walled: Cluster, root: ClusterAdmin) -> None:
     orders = TopicPartition("orders", 0)
-    root.create_topics([NewTopicSpec("orders", 1, 1)])
+    root.create_topics([NewTopicSpec("orders", 1, 1)], unfenced)
     settled(lambda: root.commit_group_offsets("billing", {orders: GroupPosition(0, "")}, unfenced))
     release = release_of(root.wire)
     printed = [acl for acl, _ in rights_of(MIRROR, SOURCE, OURS, roles=["plan"], version=release).grants]

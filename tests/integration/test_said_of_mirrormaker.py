@@ -199,7 +199,7 @@ def test_a_record_above_max_request_size_ends_its_task(world: World) -> None:
     """The last one: what its task copies stands still from here on."""
     world.arrives("plain", 100)
     topic = f"{world.name}-large"
-    world.here.create_topics([NewTopicSpec(topic, 1, 1, {"max.message.bytes": "3000000"})])
+    world.here.create_topics([NewTopicSpec(topic, 1, 1, {"max.message.bytes": "3000000"})], unfenced)
     wait_until(lambda: topic in world.here.topics([topic]), "the topic is there")
     producer = Producer({"bootstrap.servers": world.source.bootstrap, "message.max.bytes": 3_000_000})
     producer.produce(topic, b"x" * 1_500_000, partition=0)

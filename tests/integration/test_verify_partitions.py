@@ -65,7 +65,7 @@ def fill(cluster: Cluster, topic: str, rows: list[Row], codec: str = "none", chu
 def create(cluster: Cluster, topic: str, partitions: int = 1) -> None:
     with ClusterAdmin(config(cluster, cluster.name)) as admin:
         # Without this, retention would delete records of 2017 within minutes.
-        admin.create_topics([NewTopicSpec(topic, partitions, 1, {"retention.ms": "-1"})])
+        admin.create_topics([NewTopicSpec(topic, partitions, 1, {"retention.ms": "-1"})], unfenced)
 
 
 def check(

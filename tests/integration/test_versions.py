@@ -80,7 +80,7 @@ def fill(pair: Pair, source: ClusterAdmin, prefix: str) -> dict[str, int]:
         f"{prefix}.empty": {},
     }
     everything = {name: {"retention.ms": "-1", **configs} for name, configs in kinds.items()}
-    source.create_topics([NewTopicSpec(name, 1, 1, configs) for name, configs in everything.items()])
+    source.create_topics([NewTopicSpec(name, 1, 1, configs) for name, configs in everything.items()], unfenced)
     wait_until(lambda: source.topics(everything).keys() == everything.keys())
     for seed, codec in enumerate(pair.codecs):
         write(pair.source, f"{prefix}.{codec}", 300, seed, codec)
@@ -146,7 +146,7 @@ def test_everything_that_topics_hold_arrives_at_the_same_offsets(pair: Pair) -> 
 def test_plan_says_what_an_old_source_does_not_tell(pair: Pair) -> None:
     prefix = f"p{time.time_ns() % 10**9}"
     with closing(admin(pair.source, "source")) as source, closing(admin(pair.target, "target")) as target:
-        source.create_topics([NewTopicSpec(f"{prefix}.one", 1, 1, {})])
+        source.create_topics([NewTopicSpec(f"{prefix}.one", 1, 1, {})], unfenced)
         wait_until(lambda: source.topics([f"{prefix}.one"]))
         findings = planned(pair, prefix, source, target).findings
     said = [f.evidence for f in findings if f.check == "brokers"]
@@ -184,7 +184,7 @@ def test_too_old_target_is_named_before_anything_is_touched() -> None:
         closing(admin(old_source, "source")) as source,
         closing(admin(old_target, "target")) as target,
     ):
-        source.create_topics([NewTopicSpec("orders", 1, 1, {})])
+        source.create_topics([NewTopicSpec("orders", 1, 1, {})], unfenced)
         wait_until(lambda: source.topics(["orders"]))
         with pytest.raises(BrokersUnsupported, match=r"DescribeTransactions.*3\.0 or later"):
             build(Mirror(name="m", source="a", target="b", topics=["orders"]), source, target)

@@ -124,7 +124,7 @@ class MemoryAdmin:
 
         return self._ask(f"configs of {_some(names)}", found, touching("topic", *names))
 
-    def create_topics(self, specs: Iterable[NewTopicSpec]) -> None:
+    def create_topics(self, specs: Iterable[NewTopicSpec], permit: Permit) -> None:
         """See ClusterAdmin."""
         specs = list(specs)
         names = [spec.name for spec in specs]
@@ -135,7 +135,7 @@ class MemoryAdmin:
                     raise self._broker_error(f"create topic {spec.name!r}", ErrorCode.TOPIC_ALREADY_EXISTS)
                 self.cluster.create(spec.name, spec.partitions, spec.configs)
 
-        self._ask(f"create topics {_some(names)}", create, touching("topic", *names), effect=True)
+        self._ask(f"create topics {_some(names)}", create, touching("topic", *names), effect=True, check=permit)
 
     def grow_partitions(self, topic: str, total: int, permit: Permit) -> None:
         """See ClusterAdmin."""

@@ -15,6 +15,7 @@ import airflow_mirror
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition
+from airflow_mirror.kafka.model import NewTopicSpec
 from airflow_mirror.kafka.quotas import QuotaEntity
 from airflow_mirror.kafka.users import ScramCredential
 from airflow_mirror.wire.cluster import WireCluster
@@ -65,7 +66,7 @@ QUESTIONS = {
 }  # fmt: skip
 # What makes such a request and takes no permit. Whoever calls it needs none, either.
 WITHOUT = {
-    "kafka/topics.py: _creating": "nothing is overwritten: a topic that exists is an error, or compared",
+    "kafka/topics.py: refused_topics": "only validates",
     "kafka/configs.py: refused_configs": "only validates",
     "wire/requests.py: write_refusals": "a batch with a wrong checksum, which no broker appends",
     "wire/transactions.py: TransactionClient.init": "it is the fence; its client has the check",
@@ -97,9 +98,13 @@ UNFENCED = {
     ("extras/drill/failback.py", "create_again"): "the drill's own topic, by its id",
     ("extras/drill/failback.py", "fail_back"): "the drill's own group",
     ("extras/drill/failover.py", "fail_over"): "the drill's own group",
+    ("kafka/topics.py", "refused_topics"): "only validates",
+    ("ledger/topic.py", "_create"): "the mirrors' own topic, which nobody takes away; one that exists is compared",
+    ("operators/drill.py", "run"): "the drill's own topic, noted before it is there",
     ("jobs/start_memory.py", "remember"): "the mirror's own group, which no consumer is in; twice the same",
     ("ledger/state.py", "write"): "a key has one writer; who is not the one of what it writes gives a permit",
     ("plan/probe.py", "_delete_records"): "the scratch topic of this probe",
+    ("plan/scratch.py", "create"): "the scratch topic of this probe",
     ("plan/scratch.py", "delete"): "the scratch topic of this probe",
 }
 
@@ -231,6 +236,7 @@ CALLS: dict[str, Callable[[ClusterAdmin], object]] = {
     "alter_topic_configs": lambda a: a.alter_topic_configs("t", thawed, {"retention.ms": "1"}),
     "commit_group_offsets": lambda a: a.commit_group_offsets("g", {TP: GroupPosition(1)}, thawed),
     "create_acls": lambda a: a.create_acls([RULE], thawed),
+    "create_topics": lambda a: a.create_topics([NewTopicSpec("new", 1, 1)], thawed),
     "create_scram_users": lambda a: a.create_scram_users({"u": [CREDENTIAL]}, thawed),
     "delete_acls": lambda a: a.delete_acls([RULE], thawed),
     "delete_records": lambda a: a.delete_records({TP: 1}, thawed),

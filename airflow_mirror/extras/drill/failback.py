@@ -114,7 +114,7 @@ def create_again(old: ClusterAdmin, spec: Any, timeout_s: float, note: Note = la
         old.wire.refresh([spec.name])
         old.wire.log_ends([TopicPartition(spec.name, p) for p in range(spec.partitions)])
 
-    patiently(lambda: old.create_topics([spec]), timeout_s)
+    patiently(lambda: old.create_topics([spec], unfenced), timeout_s)
     patiently(is_known, timeout_s, UnknownTopic)
     note(id_of(old, spec.name, timeout_s))
 

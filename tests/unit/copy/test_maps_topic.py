@@ -16,6 +16,7 @@ from airflow_mirror.errors import BrokerError, InputError, MissingRight
 from airflow_mirror.jobs import start_memory
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry, NewTopicSpec, TopicInfo
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.sync.maps import mapped_range
 from airflow_mirror.wire.cluster import WireCluster
@@ -47,7 +48,7 @@ class Admin:
         configs = {name: self.target.topics[name].logs[0].config for name in names}
         return {name: {"cleanup.policy": ConfigEntry(value=one.cleanup_policy)} for name, one in configs.items()}
 
-    def create_topics(self, specs: Iterable[NewTopicSpec]) -> None:
+    def create_topics(self, specs: Iterable[NewTopicSpec], permit: Permit) -> None:
         for spec in specs:
             if self.refuses_wishes and "segment.ms" in spec.configs:
                 raise BrokerError("create", ErrorCode.POLICY_VIOLATION, "no")

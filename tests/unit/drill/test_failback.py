@@ -54,7 +54,7 @@ class Admin:
     def delete_topic(self, name: str, topic_id: str, _permit: object) -> None:
         self.done.append(f"{self.role}: delete {name} {topic_id}")
 
-    def create_topics(self, specs: list[NewTopicSpec]) -> None:
+    def create_topics(self, specs: list[NewTopicSpec], permit: Permit) -> None:
         if type(self).refusals:
             type(self).refusals -= 1
             raise BrokerError("create topic 'drill'", 36, "TOPIC_ALREADY_EXISTS")

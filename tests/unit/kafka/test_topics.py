@@ -55,8 +55,25 @@ def test_matching_topic_behind_a_lost_answer_is_ours() -> None:
     with world() as w:
         w.topics["orders"] = (3, {"retention.ms": "-1"})
         w.answer(CREATE_TOPICS, LOST, created(36))
-        w.admin.create_topics([SPEC])
+        w.admin.create_topics([SPEC], unfenced)
         assert len(w.asked(CREATE_TOPICS)) == 2
+
+
+def test_a_topic_is_not_asked_for_again_once_something_else_is_decided() -> None:
+    """A request is repeated for longer than a lease lasts; its process may sleep even longer in between."""
+    asked = 0
+
+    def permit() -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            raise TryAgain("taken over")
+
+    with world() as w:
+        w.answer(CREATE_TOPICS, LOST, created(0))
+        with pytest.raises(TryAgain, match="taken over"):
+            w.admin.create_topics([SPEC], permit)
+        assert len(w.asked(CREATE_TOPICS)) == 1
 
 
 @pytest.mark.parametrize(
@@ -70,7 +87,7 @@ def test_differing_topic_behind_a_lost_answer_is_somebody_elses(
         w.topics["orders"] = there
         w.answer(CREATE_TOPICS, LOST, created(36, "Topic 'orders' already exists."))
         with pytest.raises(BrokerError, match="source cluster: create topic 'orders'.*already exists") as e:
-            w.admin.create_topics([SPEC])
+            w.admin.create_topics([SPEC], unfenced)
         assert e.value.code == 36
 
 
@@ -80,7 +97,7 @@ def test_existing_topic_without_a_lost_answer_is_an_error() -> None:
         w.topics["orders"] = (3, {"retention.ms": "-1"})
         w.answer(CREATE_TOPICS, created(36))
         with pytest.raises(BrokerError):
-            w.admin.create_topics([SPEC])
+            w.admin.create_topics([SPEC], unfenced)
         assert not w.asked(DESCRIBE_CONFIGS)
 
 
@@ -88,20 +105,20 @@ def test_creation_that_timed_out_may_have_been_done() -> None:
     with world() as w:
         w.topics["orders"] = (3, {"retention.ms": "-1"})
         w.answer(CREATE_TOPICS, created(7), created(36))
-        w.admin.create_topics([SPEC])
+        w.admin.create_topics([SPEC], unfenced)
 
 
 def test_controller_that_moved_is_looked_up_again() -> None:
     with world() as w:
         w.answer(CREATE_TOPICS, created(41), created())
-        w.admin.create_topics([SPEC])
+        w.admin.create_topics([SPEC], unfenced)
         assert len(w.asked(METADATA)) >= 2 and len(w.asked(CREATE_TOPICS)) == 2
 
 
 def test_throttled_creation_is_sent_again_after_the_throttle_time() -> None:
     with world() as w:
         w.answer(CREATE_TOPICS, created(89, throttle_ms=30), created())
-        w.admin.create_topics([SPEC])
+        w.admin.create_topics([SPEC], unfenced)
         assert len(w.asked(CREATE_TOPICS)) == 2
 
 
@@ -115,7 +132,7 @@ def test_first_refusal_is_raised_after_all_were_asked() -> None:
             for t in request.topics for code, text in [answers[t.name]]
         ]))  # fmt: skip
         with pytest.raises(RequestRefused, match="create topic 'b'.*INVALID_CONFIG.*Unknown topic config name: no.such"):
-            w.admin.create_topics([NewTopicSpec(name, 1, 1) for name in "abc"])
+            w.admin.create_topics([NewTopicSpec(name, 1, 1) for name in "abc"], unfenced)
         (request,) = w.asked(CREATE_TOPICS)
         assert [t.name for t in request.topics] == ["a", "b", "c"]
 
@@ -126,14 +143,14 @@ def test_missing_right_names_the_acl_that_is_missing() -> None:
         with pytest.raises(
             MissingRight, match="User:ANONYMOUS lacks Create on topic 'orders'.*--operation Create --topic"
         ):
-            w.admin.create_topics([SPEC])
+            w.admin.create_topics([SPEC], unfenced)
 
 
 def test_brokers_words_never_repeat_a_secret() -> None:
     with world(sasl_password="hunter2", security_protocol="PLAINTEXT") as w:
         w.answer(CREATE_TOPICS, created(44, "no hunter2 today"))
         with pytest.raises(RequestRefused, match="no [*]{3} today") as e:
-            w.admin.create_topics([SPEC])
+            w.admin.create_topics([SPEC], unfenced)
         assert "hunter2" not in str(e.value)
 
 
@@ -213,7 +230,7 @@ def test_old_brokers_are_asked_in_their_newest_version() -> None:
         w.topics = {"a": (2, {})}
         w.answer(CREATE_TOPICS, created())
         w.admin.topics()
-        w.admin.create_topics([SPEC])
+        w.admin.create_topics([SPEC], unfenced)
         assert versions(w) == {4, 2}
 
 
@@ -224,7 +241,10 @@ def test_request_that_was_never_sent_leaves_no_doubt(monkeypatch: pytest.MonkeyP
         real = w.broker.answers[METADATA]
         w.answer(CREATE_TOPICS, created(36))
         w.answer(DELETE_TOPICS, deleted(3))
-        for call in (lambda: w.admin.create_topics([SPEC]), lambda: w.admin.delete_topics(["orders"], unfenced)):
+        for call in (
+            lambda: w.admin.create_topics([SPEC], unfenced),
+            lambda: w.admin.delete_topics(["orders"], unfenced),
+        ):
             w.admin.close()
             w.answer(METADATA, LOST, real)
             with pytest.raises(BrokerError, match="TOPIC_ALREADY_EXISTS|UNKNOWN_TOPIC_OR_PARTITION"):

@@ -22,6 +22,7 @@ from airflow_mirror.common.policy import (
 )
 from airflow_mirror.console import ledger as console
 from airflow_mirror.errors import LedgerLost, LedgerMissing, MissingRight
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger import decisions
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan import ownership
@@ -51,7 +52,7 @@ class Target:
     def transactional_ids(self) -> dict[int, str]:
         return dict(enumerate(self._ids))
 
-    def create_topics(self, specs: Collection[Any]) -> None:
+    def create_topics(self, specs: Collection[Any], permit: Permit) -> None:
         self.created += [one.name for one in specs]
 
 

@@ -11,6 +11,7 @@ import pytest
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.policy import STATE, WISHES
 from airflow_mirror.errors import MissingRight, RequestRefused, TryAgain
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger.kinds import MOST_BYTES, in_pieces, whole
 from airflow_mirror.ledger.records import WINDOW
 from airflow_mirror.ledger.state import StateLog, state_of
@@ -226,7 +227,7 @@ class Admin:
     def topics(self, names: Collection[str]) -> dict[str, object]:
         return {name: self.cluster.topics[name] for name in names if name in self.cluster.topics}
 
-    def create_topics(self, specs: Iterable[Any]) -> None:
+    def create_topics(self, specs: Iterable[Any], permit: Permit) -> None:
         for spec in specs:
             self.cluster.create(spec.name, config=topic_config({"message.timestamp.type": "LogAppendTime"}))
             self.wire.refresh([spec.name])

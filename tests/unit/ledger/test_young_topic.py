@@ -10,6 +10,7 @@ import pytest
 from airflow_mirror.common.policy import DECISIONS
 from airflow_mirror.errors import BrokerError, LedgerMissing
 from airflow_mirror.kafka.model import ConfigEntry, NewTopicSpec, TopicInfo
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger import decisions
 from airflow_mirror.ledger.decisions import SETTINGS, Ledger
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -41,7 +42,7 @@ class Target:
     def broker_count(self) -> int:
         return 1
 
-    def create_topics(self, specs: list[NewTopicSpec]) -> None:
+    def create_topics(self, specs: list[NewTopicSpec], permit: Permit) -> None:
         assert [spec.name for spec in specs] == [DECISIONS]
 
 

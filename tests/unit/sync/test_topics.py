@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.errors import BrokerError, InputError, NotKept
+from airflow_mirror.errors import BrokerError, InputError, NotKept, TryAgain
 from airflow_mirror.kafka.model import ConfigEntry, NewTopicSpec, TopicInfo
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.plan.configs import HELD_OPEN
@@ -31,7 +31,8 @@ class FakeTarget:
     def topic_configs(self, names: dict[str, TopicInfo]) -> dict[str, dict[str, ConfigEntry]]:
         return {n: {k: ConfigEntry(value=v) for k, v in self.there[n][1].items()} for n in names}
 
-    def create_topics(self, specs: list[NewTopicSpec]) -> None:
+    def create_topics(self, specs: list[NewTopicSpec], permit: Permit) -> None:
+        permit()
         for spec in specs:
             self.there[spec.name] = (spec.partitions, spec.configs)
 
@@ -62,6 +63,16 @@ def test_setting_that_a_cluster_takes_and_never_shows_is_no_difference(plan: Pla
     assert report.differences == ("users: min.insync.replicas=1, planned 2",)
 
 
+def test_a_topic_is_created_by_the_permit_of_its_caller(plan: Plan) -> None:
+    def permit() -> None:
+        raise TryAgain("taken over")
+
+    target = FakeTarget({})
+    with pytest.raises(TryAgain, match="taken over"):
+        create_target_topics(plan, target, permit)
+    assert target.there == {}
+
+
 def test_grown_topic_is_judged_by_partitions_not_settings(plan: Plan) -> None:
     target = FakeTarget({"orders": (1, BY_AGE)})
     report = create_target_topics(plan, target, unfenced)
@@ -84,8 +95,8 @@ def test_a_topic_of_somebody_else_is_not_grown(plan: Plan) -> None:
 
 def test_topic_created_meanwhile_by_another_run_is_compared(plan: Plan) -> None:
     class Raced(FakeTarget):
-        def create_topics(self, specs: Any) -> None:
-            super().create_topics(specs)
+        def create_topics(self, specs: Any, permit: Permit) -> None:
+            super().create_topics(specs, permit)
             (spec,) = specs
             if spec.name == "orders":
                 self.there["orders"] = (3, BY_AGE)
@@ -98,7 +109,7 @@ def test_topic_created_meanwhile_by_another_run_is_compared(plan: Plan) -> None:
 
 def test_a_topic_that_is_refused_is_an_error(plan: Plan) -> None:
     class Refusing(FakeTarget):
-        def create_topics(self, specs: Any) -> None:
+        def create_topics(self, specs: Any, permit: Permit) -> None:
             raise BrokerError("create", 44, "POLICY_VIOLATION")
 
     with pytest.raises(BrokerError, match="POLICY_VIOLATION"):
@@ -107,7 +118,7 @@ def test_a_topic_that_is_refused_is_an_error(plan: Plan) -> None:
 
 def test_a_created_topic_that_reads_back_otherwise_is_named(plan: Plan) -> None:
     class Altering(FakeTarget):
-        def create_topics(self, specs: Any) -> None:
+        def create_topics(self, specs: Any, permit: Permit) -> None:
             for spec in specs:
                 self.there[spec.name] = (spec.partitions + 1, {})
 

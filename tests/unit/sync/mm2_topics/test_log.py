@@ -9,6 +9,7 @@ import pytest
 
 from airflow_mirror.errors import BrokerError, InputError, LeaseLost, MissingRight, TryAgain
 from airflow_mirror.kafka.model import NewTopicSpec
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger.topic import TopicLog
 from airflow_mirror.sync.mm2_topics import log as logs
 from airflow_mirror.sync.mm2_topics.log import TraceLog
@@ -37,7 +38,7 @@ class Admin:
     def broker_count(self) -> int:
         return 1
 
-    def create_topics(self, specs: list[NewTopicSpec]) -> None:
+    def create_topics(self, specs: list[NewTopicSpec], permit: Permit) -> None:
         self.specs += specs
         for spec in specs:
             self.cluster.create(spec.name, spec.partitions)
