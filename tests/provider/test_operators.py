@@ -291,3 +291,24 @@ def test_summaries_stay_small_and_say_where_the_rest_is() -> None:
     assert len(json.dumps(small)) < 50_000
     assert small == {"records": 1, "end_offsets": "left out, see /x/status.json", "errors": []}
     assert compact({"a": 1}) == {"a": 1}
+
+
+def test_lines_of_a_summary_stay_lines_and_say_how_many_more_there_are() -> None:
+    """An approval's text would have a line for each character of a text in their place."""
+    lines = [f"warn: topic {n} is far behind" for n in range(5_000)]
+    *shown, more = compact({"lines": lines, "at": 1.0}, full="/x/preview.json")["lines"]
+    assert 100 < len(shown) < 1_000 and shown == lines[: len(shown)]
+    assert more == f"and {5_000 - len(shown):,} more, see /x/preview.json"
+
+
+def test_many_long_lists_of_a_summary_fit_together() -> None:
+    small = compact({str(n): ["x" * 500] * 100 for n in range(9)} | {"one": ["y" * 90_000]})
+    assert len(json.dumps(small)) <= 40_000
+    assert small["one"] == ["and 1 more, see the task's log"] and small["8"][-1].endswith("more, see the task's log")
+
+
+def test_what_later_tasks_execute_by_is_never_left_out() -> None:
+    by = {"mirror": "m", "hash": "h" * 64, "plan": "p" * 64, "revision": "r", "fields": {"topics": ["t" * 40] * 2_000}}
+    assert compact({**by, "ends": {"t": "x" * 9_000}, "count": 3}) == {
+        **by, "ends": "left out, see the task's log", "count": 3,
+    }  # fmt: skip

@@ -68,6 +68,16 @@ def test_armed_way_back_hands_its_mirror_and_plan_on(asked: list[Any], context: 
     assert found["fields"] == REVERSE.mirror.to_dict(), "with the connections of this Airflow"
 
 
+def test_mirror_of_a_thousand_topics_is_handed_on_whole(
+    asked: list[Any], monkeypatch: pytest.MonkeyPatch, context: dict[str, Any]
+) -> None:
+    """The fence is swapped by then, and later tasks have this alone to work on."""
+    wide = replace(REVERSE, mirror=replace(REVERSE.mirror, topics=[f"{n:040}" for n in range(1_000)]))
+    monkeypatch.setattr(arm, "arm", lambda *_, **__: Armed(plan=wide, direction=None, fence=["DENY"]))
+    found = ArmReverseMirrorOperator(task_id="arm", mirror=FIELDS).execute(context)
+    assert mirror_from(found["fields"]) == wide.mirror
+
+
 def test_no_way_back_is_not_tried_again(
     asked: list[Any], monkeypatch: pytest.MonkeyPatch, context: dict[str, Any]
 ) -> None:
