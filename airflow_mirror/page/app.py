@@ -96,9 +96,10 @@ class _Page:
         if closely is not None:  # a drill has a mirror of its own, which is another DAG's
             seen = {name: its for name, its in closely["drills"].items() if name in rows or rights.reads_all}
             closely = {**closely, "drills": seen}
-        its_files = files.reports_of(home(), mirror) if _may(rights.sees, looked, mirror) else []
+        may = _may(rights.sees, looked, mirror)
         return {
-            "row": rows[mirror], "phases": PHASES, "closely": closely, "files": its_files,
+            "row": rows[mirror], "phases": PHASES, "closely": closely,
+            "files": files.reports_of(home(), mirror) if may else [], "files_unknown": not may and not _all_heard(looked),
             "course": [asdict(chart) for chart in charts(self._looks.course(target, mirror))],
         }  # fmt: skip
 
@@ -141,9 +142,20 @@ class _Page:
 
 
 def _may(sees: Callable[[str | None], bool], looked: Sequence[Mapping[str, Any]], mirror: str) -> bool:
-    """Return whether a user sees every mirror of a name: they share a directory. Of a name without any: all that is."""
+    """Return whether a user sees every mirror of a name: they share a directory. Of a name without any: all that is.
+
+    A target that was never heard may have one, which is as good as a mirror that notes no DAG. If it stays away, so do
+    these files: nothing else says whose they are. Who reads every DAG sees them, and `[mirror] targets` leaves it out.
+    """
     dags = {row["dag"] for one in looked for row in one["mirrors"] if row["mirror"] == mirror}
-    return all(sees(dag) for dag in dags or {None})
+    if not dags or not _all_heard(looked):
+        dags.add(None)
+    return all(sees(dag) for dag in dags)
+
+
+def _all_heard(looked: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether each target has said once which mirrors it has; what it said then stays, should it fall silent."""
+    return all(one.get("at") for one in looked)
 
 
 def _not_there(looked: Sequence[Mapping[str, Any]], what: str) -> HTTPException:
@@ -151,7 +163,7 @@ def _not_there(looked: Sequence[Mapping[str, Any]], what: str) -> HTTPException:
 
     Whose a mirror is only its target says. One that was never heard may be the one to say that it is this user's.
     """
-    if all(one.get("at") for one in looked):
+    if _all_heard(looked):
         return HTTPException(404, what)
     again = {"Retry-After": f"{_AGAIN_S}", "Refresh": f"{_AGAIN_S}"}  # for programs, and for whoever opened a link
     return HTTPException(503, "a target is still being asked, or does not answer: not known yet whose this is", again)

@@ -126,7 +126,7 @@ function Drills({ name, drills }) {
         h(Table.Cell, { overflowWrap: "anywhere", color: one.missed ? "red.fg" : undefined }, one.outcome))))));
 }
 
-function Reports({ row, closely, files }) {
+function Reports({ row, closely, files, unknown }) {
   const runs = (closely?.runs ?? []).map((run) => ({ path: `${row.mirror}/runs/${run}/report.html`, text: `Cutover ${run}` }));
   const kinds = { "report.html": "Cutover", "drill.html": "Drill" };
   const others = files.map(({ path, at }) => {
@@ -134,6 +134,7 @@ function Reports({ row, closely, files }) {
     return { path, at, text: kinds[name] ? `${kinds[name]} ${run}` : `Plan for the night ${name.slice(0, 12)}` };
   });
   const every = [...others, ...runs.filter((one) => !others.some((other) => other.path === one.path))];
+  if (unknown) return h(Muted, null, "Not known yet whose they are: a target is still being asked, or does not answer, and may have a mirror of this name.");
   if (!every.length) return h(Muted, null, "None yet. Plans for the night, cutovers and drills leave one.");
   return every.map((one) => h(Flex, { key: one.path, gap: 3 },
     h(chakra.a, { href: fileOf(one.path), target: "_blank", rel: "noopener", color: "fg.info", overflowWrap: "anywhere" }, one.text), h(Muted, null, date(one.at))));
@@ -165,7 +166,7 @@ function One({ target, mirror }) {
         ? h(Fragment, null, h(Muted, null, `${plan.hash.slice(0, 12)}, made ${date(plan.created_at)}`), plan.findings.map((one, n) => h(Finding, { key: n, ...one })),
           plan.amendments.map((one) => h(Box, { key: one.number, mt: 2 }, h(Text, { fontSize: "sm" }, `Amendment ${one.number}, ${date(one.at)}`), h(Names, { names: one.topics }))))
         : h(Muted, null, "…")),
-      h(Panel, { title: "Reports" }, h(Reports, { row, closely, files })),
+      h(Panel, { title: "Reports" }, h(Reports, { row, closely, files, unknown: data.files_unknown })),
       h(Panel, { title: "What follows beside the data" }, follows.length ? follows.map(([kind, one]) =>
         h(Box, { key: kind, mb: 2 }, h(Text, { fontSize: "sm", color: one.error ? "fg.error" : undefined }, `${kind}: ${one.error ?? (one.said.length ? `${number(one.said.length)} to know` : "level")}`), one.said.slice(0, 20).map((line, n) => h(Muted, { key: n, pl: 3, overflowWrap: "anywhere" }, line))))
         : h(Muted, null, "No tail says anything.")),

@@ -101,6 +101,38 @@ def test_reports_of_a_name_are_told_to_who_sees_every_mirror_of_that_name(world:
         other.close()
 
 
+def test_reports_of_a_name_are_nobodys_yet_while_a_target_was_never_heard(world: World, home: Path) -> None:
+    """It may have a mirror of that name, another team's, as long as nobody has heard that it has none."""
+    world.plan("orders", {"orders": 1}, DAGS[0])
+    world.own("orders", "orders")
+    log = home / "orders" / "jobs" / "bulk" / "1" / "log.txt"
+    report = home / "orders" / "runs" / "theirs" / "report.html"
+    for file in (log, report):
+        file.parent.mkdir(parents=True)
+        file.write_text("theirs")
+    one, anna = {"target": "dc2", "mirror": "orders"}, f"anna:{DAGS[0]}"
+    paths = [f"/files/{file.relative_to(home).as_posix()}" for file in (log, report)]
+    with DrivenCluster("dc3") as cluster:
+        connect(dc3=cluster)
+        cluster.kill(1)
+        with another(Looks(fresh_s=0.0)) as page:
+            answers = [get(page, path, anna, "VIEWER") for path in paths]
+            assert [(one.status_code, "not known yet" in one.text) for one in answers] == [(503, True)] * 2
+            told = get(page, "/one", anna, "VIEWER", **one).json()
+            assert (told["files"], told["files_unknown"]) == ([], True)
+            assert {get(page, path).status_code for path in paths} == {200}, "who reads every DAG"
+            assert get(page, "/one", **one).json()["files_unknown"] is False
+            cluster.restart(1)
+            deadline = time.monotonic() + 60  # nobody waits for one that did not answer the last time
+            while any(get(page, path, anna, "VIEWER").status_code == 503 for path in paths):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            assert {get(page, path, anna, "VIEWER").status_code for path in paths} == {200}
+            cluster.kill(1)
+            told = get(page, "/one", anna, "VIEWER", **one).json()
+            assert (len(told["files"]), told["files_unknown"]) == (1, False), "it has said that it has none"
+
+
 @pytest.mark.parametrize("path", [
     "/files/orders/runs/monday/report.html", "/files/none/runs/monday/report.html", "/one?target=dc2&mirror=orders",
     "/one?target=none&mirror=none", "/clients?target=dc2&mirror=orders",
