@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from airflow_mirror.cutover.intent import ACL
 from airflow_mirror.cutover.rollback.reverse import reverse_name
 
 Row = Mapping[str, Any]
@@ -36,6 +38,7 @@ class Action:
     def of(self, row: Row, paused: bool) -> dict[str, Any]:
         """Return what the page is told. :param paused: whether the DAG is turned off."""
         said = {"mirror": row["mirror"], "source": row["source"] or "the source", "target_id": row["target_id"]}
+        said["fence"] = next((fence["name"] for fence in _is_up(row)), "")
         return {
             "key": self.key, "dag": self.dag, "text": self.text, "effect": self.effect.format(**said),
             "conf": self.conf(row), "asks": self.asks, "paused": paused,
@@ -54,9 +57,8 @@ def _is_up(row: Row) -> list[Row]:
     return [fence for fence in row["fences"] if not fence["kept"]]
 
 
-def _fence(row: Row) -> dict[str, str]:
-    up = _is_up(row)
-    return {**_between(row), "fence": up[0]["name"] or up[0]["kind"]}
+def _is_liftable(row: Row, *, by_acl: bool) -> bool:
+    return row["source"] is not None and any((fence["kind"] == ACL) is by_acl for fence in _is_up(row))
 
 
 def _is_opened(row: Row) -> bool:
@@ -71,11 +73,19 @@ def _is_reverse(row: Row) -> bool:
     return len(reverse_name(row["mirror"])) < len(row["mirror"])
 
 
+_LIFTED = "Producers may write to {source} again. The fence of a cutover that is at work stays."
 ACTIONS = (
     Action(
+        key="lift", dag="kafka_lift_fence", text="Lift the fence", effect=_LIFTED,
+        conf=lambda row: {**_between(row), "fence": ACL}, offered=partial(_is_liftable, by_acl=True),
+    ),
+    # Whoever may write to the ledger could name any function, which the run would call with an admin of the source: no
+    # name of a record gets into a form. See ``fence_for``.
+    Action(
         key="lift", dag="kafka_lift_fence", text="Lift the fence",
-        effect="Producers may write to {source} again. The fence of a cutover that is at work stays.",
-        conf=_fence, offered=lambda row: bool(_is_up(row)) and row["source"] is not None,
+        effect=_LIFTED + " It was raised by a function. The ledger names {fence!r}, but is not believed: type the one "
+        "that the cutover was given.",
+        conf=_between, offered=partial(_is_liftable, by_acl=False), asks="fence",
     ),
     Action(
         key="pause", dag="kafka_pace", text="Pause",

@@ -113,6 +113,11 @@ function Finding({ level, check, object, evidence, remedy }) {
     remedy && h(Flex, { gap: 2, align: "center" }, h(Muted, { overflowWrap: "anywhere" }, remedy), h(Copy, { text: remedy })));
 }
 
+const ASKED = { // what a field takes that a person fills in
+  rate: { maxW: 48, pattern: "[1-9][0-9]*|none|default", placeholder: "20000000, none, default" },
+  fence: { maxW: 96, placeholder: "package.module.function" },
+};
+
 // What may be done about a mirror: a run of a DAG, started by Airflow's own API. Who may, and who did, is Airflow's to say.
 function Start({ dag, conf, text, effect, asks, paused }) {
   const [at, setAt] = useState("idle");
@@ -144,7 +149,7 @@ function Start({ dag, conf, text, effect, asks, paused }) {
     h(Text, { fontSize: "sm", overflowWrap: "anywhere" }, effect),
     paused && h(Text, { fontSize: "sm", color: "orange.fg" }, `${dag} is turned off: the run begins once somebody turns it on.`),
     h(Flex, { gap: 2, align: "center", mt: 2, wrap: "wrap" },
-      asks && h(Input, { ref: first, size: "xs", maxW: 48, required: true, pattern: "[1-9][0-9]*|none|default", value: given, placeholder: "20000000, none, default", "aria-label": asks, onChange: (e) => setGiven(e.target.value) }),
+      asks && h(Input, { ref: first, size: "xs", required: true, ...ASKED[asks], value: given, "aria-label": asks, onChange: (e) => setGiven(e.target.value) }),
       h(Button, { ...button, type: "submit", ref: asks ? undefined : first, disabled: at === "sent" }, text),
       h(Button, { ...button, type: "button", variant: "ghost", onClick: () => setAt("idle") }, "Leave it"),
       h(Muted, { as: "span" }, `starts a run of ${dag}`)),

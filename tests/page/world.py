@@ -108,12 +108,14 @@ class World:
         """Let somebody wish that it rests."""
         wish(self.state, mirror, "pause", Wish(by=by, at="2026-01-01T12:00:00+00:00"))
 
-    def fence(self, plan: Plan, run: str = "monday", max_fence_s: float = 900.0) -> None:
+    def fence(
+        self, plan: Plan, run: str = "monday", max_fence_s: float = 900.0, kind: str = "acl", name: str = "acl"
+    ) -> None:
         """Decide that a fence is up."""
         self.target.clock.now_ms = round(time.time() * 1000)  # from which what is left is counted
         state = FenceState(
             run=run, attempt=1, id="a", plan=plan.hash, revision=plan.hash, owner="o", max_fence_s=max_fence_s, phase=UP,
-            name="acl", process={"host": "worker-3"},
+            kind=kind, name=name, process={"host": "worker-3"},
         )  # fmt: skip
         note_copy(self.ledger, plan.mirror.name, state)
 

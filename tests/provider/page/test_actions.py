@@ -54,6 +54,20 @@ def test_actions_are_offered_to_who_may_start_the_dag_that_acts(
         assert (found["rate"]["asks"], found["pause"]["asks"]) == ("rate", "")
 
 
+@pytest.mark.parametrize("name", ["os.system", "f{x}", ""])
+@pytest.mark.parametrize(("kind", "filled", "asks"), [("acl", {"fence": "acl"}, ""), ("callable", {}, "fence")])
+def test_no_function_that_a_record_names_gets_into_a_form(
+    world: World, page: TestClient, kind: str, name: str, filled: dict[str, str], asks: str
+) -> None:
+    """The run would call it, with an admin of the source. A person types what the cutover was given."""
+    plan = world.plan("orders", {"orders": 1}, DAGS[0])
+    world.own("orders", "orders")
+    world.fence(plan, kind=kind, name=name)
+    lift = offered(page)["lift"]
+    assert lift["conf"] == {"name": "orders", "source": "dc1", "target": "dc2", **filled} and lift["asks"] == asks
+    assert (f"names {name!r}, but is not believed" in lift["effect"]) is (kind == "callable")
+
+
 def test_what_is_offered_is_what_makes_sense_for_a_mirror_as_it_is(world: World, page_anew: TestClient) -> None:
     plan = world.plan("orders", {"orders": 1}, DAGS[0])
     world.own("orders", "orders")
