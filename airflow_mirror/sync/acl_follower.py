@@ -5,8 +5,8 @@ come at the cutover: who writes to a target topic earlier stops its copy.
 
 While a fence of the mirror stands at the source no rule follows. Some of its rules look like the site's own until the
 others are there, which come and go in requests of their own: what lets everybody read a topic that had no rule would be
-the first rule of the target's topic, and close it to writers. Nor while another mirror's fence stands there: of one that
-was swapped nobody tells all rules from the site's, and a failover would go by what was noted then.
+the first rule of the target's topic, and close it to writers. Nor while rules on its topics may be those of another
+mirror's fence; one of other topics may stand for weeks, and stops nothing.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class AclFollower(Pass[AclFollowReport]):
             report.notes = ["no rules follow while a fence of the mirror stands at the source"]
             return
         except RulesOfAnotherFence as e:
-            report.notes = [f"no rules follow while fences of others stand at the source: {', '.join(e.fences)}"]
+            report.notes = [f"no rules follow while fences of others stand on its topics: {', '.join(e.fences)}"]
             return
         except NoAuthorizer:
             report.notes = ["no rules follow: the target has no authorizer"]
@@ -94,10 +94,10 @@ class AclFollower(Pass[AclFollowReport]):
         name = self._sides.mirror.name
         there = FENCE.get(self._sides.ledger.values(), name)
         if there is None:
-            return OfFence(alone=True)
+            return OfFence()
         if there["phase"] not in _OVER:
             raise _FenceStands
-        return OfFence(decided=f"{there['id']} {there['phase']}", alone=True)
+        return OfFence(decided=f"{there['id']} {there['phase']}")
 
     def _note(self, plan: Plan, acls: AclReport) -> None:
         if to_note := seen_acls.changed(plan.mirror.name, self._state.read(), acls.diff.later):

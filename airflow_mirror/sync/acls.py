@@ -50,14 +50,12 @@ class OfFence(NamedTuple):
     :param added: by the fence, which names applications. :param taken: of others, taken away until it is lifted.
     :param decided: what is decided about that fence; another one where anything of it may have changed.
     :param name: its name there.
-    :param alone: no other fence may stand there, whatever its topics are: for who can wait.
     """
 
     added: frozenset[Acl] = frozenset()
     taken: frozenset[Acl] = frozenset()
     decided: str = ""
     name: str = ""
-    alone: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,8 +303,8 @@ def _require_no_other(cluster: str, rules: AbstractSet[Acl], ours: OfFence, topi
     # Which topics a fence is about its name does not say. One of other topics may stand for weeks behind its cutover:
     # that must not keep the writers of this mirror's out.
     doubtful = sorted(rule for rule in rules if rule.name in topics and may_be_a_fences(rule, rules))
-    if (others := sorted(names - {ours.name})) and (doubtful or ours.alone):
-        raise RulesOfAnotherFence(cluster, [one.removeprefix(FENCES) for one in others], doubtful)
+    if (others := sorted(names - {ours.name})) and doubtful:
+        raise RulesOfAnotherFence(cluster, [one.removeprefix(FENCES) for one in others], list(map(str, doubtful)))
 
 
 def _rules_of_source(source: ClusterAdmin) -> tuple[frozenset[Acl], list[str]]:

@@ -160,13 +160,13 @@ def test_nothing_of_a_fence_follows(world: World, phase: str) -> None:
 
 
 def test_nothing_follows_beside_another_mirrors_fence(world: World) -> None:
-    """Decided in a ledger that nobody here can ask. What it has taken away no rule tells, and a failover needs it."""
+    """Decided in a ledger that nobody here can ask. Of other topics' fences nothing is asked."""
     world.follow()
     noted = seen_acls.last_seen("m", world.state)
     name = rule("airflow-mirror.fence.mig:r:1", "DESCRIBE", "DENY", "User:airflow-mirror-fence", kind="GROUP")
     world.source.acls = {name, READ, OTHER, rule("orders", "WRITE", "DENY", BOB)}
     report = world.follow()
-    assert str(report).endswith("no rules follow while fences of others stand at the source: mig:r:1")
+    assert str(report).endswith("no rules follow while fences of others stand on its topics: mig:r:1")
     assert world.target.acls == {READ, DENY, OTHER} and seen_acls.last_seen("m", world.state) == noted == (WRITE,)
     world.source.acls.remove(name)
     world.follow()
