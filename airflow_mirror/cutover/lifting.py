@@ -88,7 +88,8 @@ def lift_leftover_fence(
     :return: what was undone, as readable lines.
     :raises CutoverRunning: the cutover is still running.
     :raises CutoverTakenOver: somebody else lifts it, or another cutover of the mirror has begun.
-    :raises InputError: the given fence is not of the kind that is up.
+    :raises InputError: the given fence is not of the kind that is up, or the source is another cluster than was fenced.
+        Nothing was decided.
     :raises FenceNotLifted: names what is still in place. It is undone as far as possible. :raises NotUndone: it is
         lifted, and something else is left.
     :raises OpeningUnfinished: it is decided that the target is open; only the cutover itself can continue from there. Not

@@ -8,7 +8,7 @@ from airflow_mirror.cutover import decision
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.fence import READ_BACK_S, AclFence, Fence, name_of
 from airflow_mirror.cutover.intent import Intent, line
-from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.platform import Platform, require_source
 from airflow_mirror.cutover.raised import intent_of, of_another
 from airflow_mirror.errors import FencedByAnother, FenceStands, MirrorError
 from airflow_mirror.kafka.model import Acl
@@ -23,6 +23,7 @@ def unexplained(on: Platform, mirror: str) -> list[Acl]:
     A request of a process that is long gone may have come late. What a fence has found there before is the site's own.
 
     :raises PlanNotKept: the ledger has lost the mirror's plan. :raises FencedByAnother: they may be another mirror's.
+    :raises InputError: the source is another cluster: what is there explains nothing, and is nobody's to remove.
     """
     values = on.target.ledger.values()
     state = decision.fence_state(values, mirror)
@@ -30,7 +31,9 @@ def unexplained(on: Platform, mirror: str) -> list[Acl]:
     plan_hash = state.plan if state is not None else plans.last_hash(values, mirror)
     if plan_hash is None:
         return []
-    topics = [t.source_topic for t in on.target.plan(mirror, plan_hash).topics]
+    plan = on.target.plan(mirror, plan_hash)
+    require_source(on.source.admin, plan)
+    topics = [t.source_topic for t in plan.topics]
     intent = None if state is None else intent_of(on.target, mirror, state)
     known: set[Acl] = set()
     # What a fence has found there is the site's own, and never named as a leftover.

@@ -21,6 +21,7 @@ from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.cutover import heartbeat, report_store
 from airflow_mirror.cutover.intent import ACL
 from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.runner.active import Watch
 from airflow_mirror.jobs.runner.guarding import guarded
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -204,3 +205,13 @@ class Platform:
         if failed:
             raise failed[0]
         return done[0]
+
+
+def require_source(source: ClusterAdmin, plan: Plan) -> None:
+    """Return if that is the plan's source. :raises InputError: it is another cluster."""
+    # Before anything is read, fenced or lifted: rules, positions and cuts of one cluster mean nothing on another one.
+    if (found_id := source.cluster_id()) != plan.source_cluster_id:
+        raise InputError(
+            f"the source is cluster {found_id}; mirror {plan.mirror.name!r} copied from {plan.source_cluster_id}. One "
+            "that was formatted anew is another cluster, and has nothing of the mirror's: make an ordinary mirror to it."
+        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.fence import AclFence, Fence, name_of
 from airflow_mirror.cutover.groups import restore_groups
 from airflow_mirror.cutover.intent import Intent, fence_text
-from airflow_mirror.cutover.platform import Platform, Side
+from airflow_mirror.cutover.platform import Platform, Side, require_source
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.errors import (
     CutoverTakenOver,
@@ -33,6 +33,7 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.plan.direction import FAILOVER, direction
+from airflow_mirror.plan.model import Plan
 
 _LOG = logging.getLogger("airflow_mirror.cutover")
 # After SIGTERM a supervisor sends SIGKILL within some seconds. Brokers may be restarting meanwhile.
@@ -50,6 +51,7 @@ class Raised:
 
     :param fence: by which it is lifted. :param intent: what it has changed.
     :param report: of that attempt; None: it has left none, so it has moved no group.
+    :param plan: that the decision pins, whose source was fenced; None: our own process has fenced it, or none is known.
     :param rows: what was undone, or was not.
     """
 
@@ -59,6 +61,7 @@ class Raised:
     fence: Fence
     intent: Intent
     report: CutoverReport | None
+    plan: Plan | None = None
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -76,8 +79,11 @@ class Raised:
         :raises LedgerNewer: a newer version decided it.
         """
         # All of it before the first effect: what can't be read, or can't be built here, must not be found out half way.
-        fence, intent = fence_for(state.kind, state.name, given, on.source), intent_of(on.target, mirror, state)
-        return cls(on=on, mirror=mirror, state=state, fence=fence, intent=intent, report=report)
+        fence = fence_for(state.kind, state.name, given, on.source)
+        plan = _pinned(on.target, mirror, state)
+        return cls(
+            on=on, mirror=mirror, state=state, fence=fence, intent=_intent_in(plan, state), report=report, plan=plan
+        )  # fmt: skip
 
     @classmethod
     def by(cls, run: Attempt) -> Raised:
@@ -154,6 +160,9 @@ class Raised:
 
         while True:
             try:
+                # Again: it was decided although it was away, perhaps. A function need not ask it for anything.
+                if isinstance(self.fence, AclFence):
+                    self._require_source()
                 # Each try begins at the first rule, as does each process that takes over: deleting what is gone does
                 # nothing.
                 self.fence.lift(self.intent, self.name, unless_gone)
@@ -173,8 +182,9 @@ class Raised:
         """Decide that it is lifted; return whether it is so by now, and there is something to undo.
 
         :raises CutoverTakenOver: another attempt's fence is decided about by now, or another process owns it.
-        :raises Undecided: nobody knows.
+        :raises Undecided: nobody knows. :raises InputError: another cluster was fenced than the source is.
         """
+        self._require_source_if_there()
         # Decided before the first rule goes. Deleted first, the owner's `opened` could still be appended behind that:
         # the target open, and the source as well.
         decided = decision.begin_lifting(self.on.target.ledger, self.mirror, self.state, lifter)
@@ -247,7 +257,9 @@ class Raised:
         :param end_writing: returns when no mirror can write any more to what applications use from now on. Called once
             it is decided: who looks at the fence later begins nothing behind it.
         :raises CutoverTakenOver: something else is decided by now. :raises FenceNotLifted: names what is in place.
+        :raises InputError: another cluster was fenced than the source is.
         """
+        self._require_source_if_there()
         ledger = self.on.target.ledger
         # Three things in this order. Writing is ended behind the decision, so that who arms a way back at this moment
         # finds that, and begins nothing; and before the rules, since a tail would copy what producers write to the
@@ -258,6 +270,17 @@ class Raised:
         self._lifted(decision.permit(ledger, self.mirror, self.state))
         self._ended()
         return self.state
+
+    def _require_source(self) -> None:
+        if self.plan is not None:
+            require_source(self.on.source.admin, self.plan)
+
+    def _require_source_if_there(self) -> None:
+        # Before the decision. On another cluster there is nothing to lift: it would count as lifted, and the source that
+        # was fenced would stay shut. One that is away is no other one: it is decided all the same, so that nobody opens
+        # behind it, and its rules are tried again.
+        with suppress(TryAgain):
+            self._require_source()
 
     def take_back(self) -> None:
         """Undo what was raised in vain. Where another fence stands, also another mirror's, the same rules are that one's.
@@ -342,7 +365,15 @@ class Raised:
 
 def intent_of(target: Side, mirror: str, state: FenceState) -> Intent:
     """Return what a decided fence has changed, by the topics of the plan that it pins. Errors as :meth:`Raised.of`."""
-    return Intent.of(state.intent, [t.source_topic for t in target.plan(mirror, state.plan, state.revision).topics])
+    return _intent_in(_pinned(target, mirror, state), state)
+
+
+def _pinned(target: Side, mirror: str, state: FenceState) -> Plan:
+    return target.plan(mirror, state.plan, state.revision)
+
+
+def _intent_in(plan: Plan, state: FenceState) -> Intent:
+    return Intent.of(state.intent, [t.source_topic for t in plan.topics])
 
 
 def of_another(on: Platform, other: str) -> tuple[FenceState, Intent] | None:

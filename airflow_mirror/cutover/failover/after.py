@@ -9,8 +9,7 @@ from typing import Any
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.failover.check import failed_over
 from airflow_mirror.cutover.failover.record import Record
-from airflow_mirror.cutover.platform import Side
-from airflow_mirror.errors import InputError
+from airflow_mirror.cutover.platform import Side, require_source
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.records import CUT
 from airflow_mirror.plan.model import Plan
@@ -70,16 +69,6 @@ def after(source: ClusterAdmin, target: Side, mirror: str) -> list[Surplus]:
     # The cut that the decision names: notes of calls that came to nothing may lie beside it.
     cut = Record(target.state(CUT.below(mirror)), mirror, decided.attempt).cut()
     return counted(source, beyond(source, plan, cut.offsets))
-
-
-def require_source(source: ClusterAdmin, plan: Plan) -> None:
-    """Return if that is the plan's source. :raises InputError: it is another cluster."""
-    # Before anything is read or fenced: rules, positions and cuts of one cluster mean nothing on another one.
-    if (found_id := source.cluster_id()) != plan.source_cluster_id:
-        raise InputError(
-            f"the source is cluster {found_id}; mirror {plan.mirror.name!r} copied from {plan.source_cluster_id}. One "
-            "that was formatted anew is another cluster, and has nothing of the mirror's: make an ordinary mirror to it."
-        )
 
 
 def beyond(source: ClusterAdmin, plan: Plan, cut: Mapping[TopicPartition, int]) -> list[Surplus]:

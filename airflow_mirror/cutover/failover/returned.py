@@ -39,13 +39,13 @@ from airflow_mirror.cutover.decision import (
     permit,
     stand_behind_open,
 )
-from airflow_mirror.cutover.failover.after import beyond, counted, require_source
+from airflow_mirror.cutover.failover.after import beyond, counted
 from airflow_mirror.cutover.failover.check import failed_over
 from airflow_mirror.cutover.failover.record import Cut, Record
 from airflow_mirror.cutover.fence import AclFence, Fence, fence_of
 from airflow_mirror.cutover.open_transactions import look_for_unseen
 from airflow_mirror.cutover.other_fences import require_no_other
-from airflow_mirror.cutover.platform import Platform, Side
+from airflow_mirror.cutover.platform import Platform, Side, require_source
 from airflow_mirror.cutover.proof import ACLS, CHECK
 from airflow_mirror.cutover.quiet import prove_ends
 from airflow_mirror.cutover.raised import Raised

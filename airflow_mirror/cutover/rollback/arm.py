@@ -29,11 +29,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, permit, require_no_namesake
-from airflow_mirror.cutover.failover.after import require_source
 from airflow_mirror.cutover.failover.returned import RUN
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.lifting import hand_over_copied_back, handed_over_by
-from airflow_mirror.cutover.platform import Platform, Side
+from airflow_mirror.cutover.platform import Platform, Side, require_source
 from airflow_mirror.cutover.raised import Raised
 from airflow_mirror.cutover.report import DONE, CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore

@@ -27,11 +27,10 @@ from typing import Any
 
 from airflow_mirror.cutover.attempt import Log
 from airflow_mirror.cutover.decision import OPENED, fence_state, permit
-from airflow_mirror.cutover.failover.after import require_source
 from airflow_mirror.cutover.failover.record import Record
 from airflow_mirror.cutover.failover.returned import RUN
 from airflow_mirror.cutover.fence import AclFence
-from airflow_mirror.cutover.platform import Platform, Side
+from airflow_mirror.cutover.platform import Platform, Side, require_source
 from airflow_mirror.cutover.raised import Raised
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.rollback.arm import armed, cutover_of

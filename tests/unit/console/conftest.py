@@ -53,8 +53,12 @@ def dst(ledger_target: LedgerCluster, monkeypatch: pytest.MonkeyPatch) -> Ledger
 
 @pytest.fixture
 def src(dst: LedgerCluster) -> Iterator[DrivenCluster]:
-    """A file ``src`` beside ``dst`` names a source with an authorizer that has one rule: who writes to topic t."""
+    """A file ``src`` beside ``dst`` names a source with an authorizer that has one rule: who writes to topic t.
+
+    It is the cluster that :func:`~tests.builders.plan_of` plans for.
+    """
     with DrivenCluster("source") as cluster:
+        cluster.cluster_id = "s"
         cluster.rules = Rules(now=frozenset({rule("t", "WRITE", "ALLOW", "User:shop")}))
         named(cluster, "src")
         yield cluster

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from time import time as now
 from typing import Any
@@ -93,14 +94,15 @@ def target(src: DrivenCluster, dst: LedgerCluster, time: Time) -> Target:
 
 def fenced(target: Target, run: str, phase: str = UP, plan_hash: str = PLAN.hash, **changes: Any) -> str:
     """A run that ended while its fence was up, on a host that is lost."""
-    record = FenceRecord(kind="callable", intent={"topics": ["orders"]}, requested=now())
+    kind = changes.pop("kind", "callable")
+    record = FenceRecord(kind=kind, intent={"topics": ["orders"]}, requested=now())
     report = CutoverReport(mirror="flow", plan_hash=plan_hash, fence=record, id=run)
     report.outcome = changes.pop("outcome", reports.RUNNING)
     for name, value in changes.items():
         setattr(record, name, value)
     report_store.ReportStore(target.state, "flow", run, None).save(report)
     state = FenceState(
-        run=run, attempt=1, id=run, plan=plan_hash, revision=plan_hash, owner="o", max_fence_s=60.0, kind="callable",
+        run=run, attempt=1, id=run, plan=plan_hash, revision=plan_hash, owner="o", max_fence_s=60.0, kind=kind,
         phase=phase, intent=Intent(topics=("orders",)).value(), kept=changes.get("kept", True),
     )  # fmt: skip
     note_copy(target.ledger, "flow", state)
@@ -203,6 +205,55 @@ def test_source_is_that_of_the_plan_that_was_cut_over(
     fenced(target, "tuesday", plan_hash="0" * 64)
     assert target.lift(tmp_path, source=False) == 2
     assert "which cluster is the source" in capsys.readouterr().err
+
+
+@pytest.fixture
+def other(target: Target) -> Iterator[DrivenCluster]:
+    """A second cluster, to which the file ``src`` leads: the site itself denies everybody there to write to the topic."""
+    with DrivenCluster("source") as cluster:
+        cluster.rules = Rules(now=frozenset({rule("orders", "WRITE", "DENY")}))
+        cluster.create("orders")
+        named(cluster, "src")
+        yield cluster
+
+
+@pytest.mark.parametrize("fence", ["acl", f"{__name__}.gate"])
+@pytest.mark.parametrize(("at", "options"), [(UP, []), (OPENED, ["--include-retained"])])
+def test_fence_is_lifted_on_no_other_cluster_than_was_fenced(
+    target: Target, other: DrivenCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], fence: str, at: str,
+    options: list[str],
+) -> None:  # fmt: skip
+    """Nothing of it is there, so it counted as lifted: the source stayed shut, and the site lost a rule of its own."""
+    fenced(target, "monday", phase=at, kind="acl" if fence == "acl" else "callable", outcome=reports.DONE)
+    there = other.rules
+    words = ["lift-fence", "--mirror", "flow", "--home", str(tmp_path), "--target", "dst", "--source", "src"]
+    assert main([*words, "--fence", fence, *options], target.time) == 2
+    said = capsys.readouterr()
+    assert f"the source is cluster {other.cluster_id}; mirror 'flow' copied from s" in said.err and said.out == ""
+    assert phase(target) == at and other.rules == there and CALLS == []
+    named(target.src, "src")
+    assert main([*words, "--fence", fence, *options], target.time) == 0 and phase(target) in (LIFTED, CLOSED)
+
+
+def test_rules_of_another_cluster_are_nobodys_to_remove(
+    target: Target, other: DrivenCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = other.rules
+    assert target.lift(tmp_path, "--unexplained") == 2 and other.rules == there and CALLS == []
+    assert "the source is cluster" in capsys.readouterr().err
+
+
+def test_function_lifts_although_the_source_is_away(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway needs no broker; and of one that does not answer nobody can say that it is another cluster."""
+
+    def away(_: ClusterAdmin) -> str:
+        raise TryAgain("no broker answered")
+
+    fenced(target, "monday")
+    monkeypatch.setattr(ClusterAdmin, "cluster_id", away)
+    assert target.lift(tmp_path) == 0 and phase(target) == LIFTED and [target.called] == CALLS
 
 
 def test_rule_that_nothing_explains_is_said_and_removed_when_told(

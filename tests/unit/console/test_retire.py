@@ -314,6 +314,10 @@ def test_fence_of_a_finished_cutover_is_lifted_on_request(
     target.begin_map()
     maps: list[int] = []
     src.script.on("DeleteAcls", Fault(before=lambda _: maps.append(len(target.maps))))
+    src.cluster_id = "another"
+    assert run(target, tmp_path, "--source", "src", "--yes") == 2 and set(target.decided()) == {"fence/m"}
+    assert "the source is cluster another" in capsys.readouterr().err and is_fenced(src) and not maps
+    src.cluster_id = "s"
     assert run(target, tmp_path, "--source", "src", "--yes") == 0
     assert maps == [1] and not is_fenced(src)
     assert "names a rule that comes late" in capsys.readouterr().out

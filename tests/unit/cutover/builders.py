@@ -64,6 +64,9 @@ class Acls:
         self._open_by_default, self._authorizer = open_by_default, authorizer
         self.done: list[str] = []
 
+    def cluster_id(self) -> str:
+        return "s"
+
     def describe_acls(self, resource_type: str, name: str | None = None, principal: str | None = None) -> list[Acl]:
         if not self._authorizer:
             raise RequestRefused("describe", 54, "SECURITY_DISABLED")

@@ -36,6 +36,9 @@ class Admin(Described):
         self.then: list[dict[TopicPartition, int]] = []
         self.forgotten: list[TopicPartition] = []
 
+    def cluster_id(self) -> str:
+        return "s"
+
     def groups(self) -> list[GroupInfo]:
         return [GroupInfo("billing", "Empty", "consumer")]
 

@@ -50,6 +50,9 @@ class Admin(AllAllowed, CommitsMany):
         self.config, self.role = config, config.role
         self.wire = WireCluster(config)
 
+    def cluster_id(self) -> str:
+        return self.role[0]  # as `plan_of` plans
+
     def topic_names(self) -> list[str]:
         return ["t"]
 
