@@ -1,4 +1,7 @@
-"""What DAGs that fence share: their last task, which keeps a run red that has not done what it was for."""
+"""What DAGs that fence share: a tail that goes on where a cutover has backed out, and their last task.
+
+That one keeps a run red that has not done what it was for.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,22 @@ from airflow.sdk import task
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mirror.operators.base import states_of
+from airflow_mirror.operators.mirror import StartMirrorOperator
+
+
+def copy_on_if_failed(cutover: Any, **mirror: Any) -> None:
+    """Let a run start a mirror's tail again where its cutover has failed.
+
+    :param mirror: ``mirror``, ``plan`` and ``spark_conn_id`` of StartMirrorOperator.
+    """
+    # It leaves one alone that runs.
+    cutover >> has_backed_out(cutover.task_id) >> StartMirrorOperator(task_id="follow_on", mode="tail", **mirror)
+
+
+@task.short_circuit(trigger_rule="all_done")
+def has_backed_out(cutover: str, ti: Any = None) -> bool:
+    """Return whether the cutover has failed: it may have ended the tail, and then nobody would copy on."""
+    return states_of(ti).get(cutover) == "failed"
 
 
 def end_red_unless_done(last: Any, goal: str, asked: str, goals: Mapping[str, str] = MappingProxyType({})) -> None:

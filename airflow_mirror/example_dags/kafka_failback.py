@@ -3,7 +3,8 @@
 It takes the way back that `kafka_reverse_mirror` has armed, or somebody by hand, and the reverse mirror's tail. `check`
 counts what was written since the target was opened, and says what would be refused; a person sees that before anything is
 done. Then `rollback` is a cutover of the reverse mirror: fence the target, prove the fence, drain, compare the rest, move
-the groups, open the old source. If any part of it fails the target is open again, and applications stay there.
+the groups, open the old source. If any part of it fails the target is open again, and applications stay there;
+`follow_on` starts the tail again, so that what they write is copied back until somebody is there.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, AssetAlias, Param, task
 
 from airflow_mirror.cutover.rollback.reverse import reverse_name
-from airflow_mirror.example_dags.ending import end_red_unless_done
+from airflow_mirror.example_dags.ending import copy_on_if_failed, end_red_unless_done
 from airflow_mirror.example_dags.forms import SPARK_FIELD, answer, ask_brokers, connection, known_params_only, patterns
 from airflow_mirror.operators.cutover import LiftFenceOperator
 from airflow_mirror.operators.mirror import StopMirrorOperator
@@ -142,3 +143,4 @@ with DAG(
     approve_rollback >> rollback >> [lift_fence, stop_tail]
     end_red_unless_done(lift_fence, "rollback", "approve_rollback")
     stop_tail >> restore_configs
+    copy_on_if_failed(rollback, spark_conn_id=SPARK, **REVERSE)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import DAG, Asset, AssetAlias, Param, TaskGroup, task
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_mirror.example_dags.ending import end_red_unless_done
+from airflow_mirror.example_dags.ending import copy_on_if_failed, end_red_unless_done
 from airflow_mirror.example_dags.forms import (
     SPARK_FIELD,
     answer,
@@ -378,14 +378,7 @@ with DAG(
         restore_wanted = is_restore_wanted()
         restore_configs = SyncTopicConfigsOperator(task_id="restore_configs", mirror=MIRROR, hold=False)
 
-        @task.short_circuit(trigger_rule="all_done")
-        def has_backed_out(ti: Any = None) -> bool:
-            """Return whether the cutover has failed: it may have ended the tail, and then nobody would copy on."""
-            return states_of(ti).get("cutover") == "failed"
-
-        backed_out = has_backed_out()
-        # Leaves one alone that runs.
-        follow_on = StartMirrorOperator(task_id="follow_on", mirror=MIRROR, mode="tail", spark_conn_id=SPARK)
+        copy_on_if_failed(cutover, mirror=MIRROR, spark_conn_id=SPARK)
 
     with TaskGroup("way_back", tooltip="Copy back what applications write to the target") as way_back:
         # Behind the end of the hold, whatever became of that: the way back is planned by the target's own settings, and a
@@ -410,4 +403,3 @@ with DAG(
     end_red_unless_done(lift_fence, "cutover", "approve_cutover", {"plan": "plan", "copy": "verify"})
     sync_configs >> access_wanted >> let_readers_in >> [verify_since, let_writers_in]
     stop_tail >> restore_wanted >> restore_configs >> way_back
-    cutover >> backed_out >> follow_on

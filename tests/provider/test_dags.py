@@ -174,12 +174,20 @@ def ti_of(**states: str) -> Any:
 
 
 @pytest.mark.parametrize("state", ["failed", "success", "skipped", "upstream_failed"])
-def test_tail_is_started_again_after_a_cutover_that_backed_out(bag: Any, state: str) -> None:
-    dag = bag.dags["kafka_migration"]
-    asks = dag.get_task("has_backed_out")
-    assert asks.upstream_task_ids == {"cutover"} and asks.trigger_rule == "all_done"
-    assert asks.downstream_task_ids == {"follow_on"} and dag.get_task("follow_on").mode == "tail"
-    assert asks.python_callable(ti=ti_of(plan="success", cutover=state)) is (state == "failed")
+@pytest.mark.parametrize(
+    ("dag_id", "cutover", "of"),
+    [("kafka_migration", "cutover", "bulk_copy"), ("kafka_failback", "rollback", "stop_tail")],
+)
+def test_tail_is_started_again_after_a_cutover_that_backed_out(
+    bag: Any, dag_id: str, cutover: str, of: str, state: str
+) -> None:
+    """One that has backed out behind ``stop_writers`` has taken the tail's lease for good."""
+    dag = bag.dags[dag_id]
+    asks, follow_on = dag.get_task("has_backed_out"), dag.get_task("follow_on")
+    assert asks.upstream_task_ids == {cutover} and asks.trigger_rule == "all_done"
+    assert asks.downstream_task_ids == {"follow_on"} and follow_on.mode == "tail"
+    assert follow_on.mirror == dag.get_task(of).mirror and not follow_on.downstream_task_ids
+    assert asks.python_callable(*asks.op_args, ti=ti_of(**{"plan": "success", cutover: state})) is (state == "failed")
 
 
 def test_what_nobody_asked_for_keeps_no_other_task_from_running(bag: Any) -> None:

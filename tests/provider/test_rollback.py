@@ -178,7 +178,7 @@ def test_nothing_is_rolled_back_before_somebody_has_seen_the_count() -> None:
     ("dag_id", "first", "others"),
     [
         ("kafka_reverse_mirror", "arm", ["hold", "start_tail"]),
-        ("kafka_failback", "check", ["verify", "stop_tail", "restore_configs"]),
+        ("kafka_failback", "check", ["verify", "stop_tail", "restore_configs", "follow_on"]),
     ],
 )
 def test_tasks_work_on_the_reverse_mirror_that_the_first_one_found(dag_id: str, first: str, others: list[str]) -> None:
