@@ -40,10 +40,11 @@ from airflow_mirror.operators.links import DrillLink, show_links
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperator, Context
 
     from airflow_mirror.extras.drill.store import Drill
     from airflow_mirror.hooks.tail import TailView
+    from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan.findings import Finding
 
@@ -64,6 +65,30 @@ def drill_topic(mirror: Mirror) -> str:
     if len(mirror.topics) != 1 or set(mirror.topics[0]) & set("*+?[](){}|^$\\"):
         raise InvalidField("topics", list(mirror.topics), "a drill has one topic of its own", "Name exactly one topic.")
     return mirror.topics[0]
+
+
+def require_own(
+    task: BaseOperator, context: Context, mirror: Mirror, topic: str, source: ClusterAdmin, target: ClusterAdmin
+) -> None:
+    """Return if a topic of the source is the one that this drill has created. For who is about to lose its records.
+
+    A task that opens the drill may have failed just because the topic is somebody else's, and be marked as successful.
+
+    :raises InvalidField: it is not, or there is none. Nothing was touched.
+    :raises AirflowSkipException: another one's drill of the mirror runs.
+    """
+    from airflow_mirror.extras.drill.store import drills_of
+
+    # Of two Airflows with one schedule the runs have one name, and what is kept of them has one key.
+    stand_back(task, context, target, mirror.name)
+    drill = drills_of(target, mirror.name).of(report_dir(mirror, context["ti"].run_id).name)
+    there = source.topics([topic]).get(topic)
+    if drill is None or there is None or not drill.owns(topic, there.topic_id):
+        raise InvalidField(
+            "topics", topic, "the source has no topic of this name that OpenDrillOperator has created in this run: it is "
+            "not the drill's, and nothing was touched",
+            "Clear the whole run: it creates its topic. Where somebody else has one of this name, choose another prefix.",
+        )  # fmt: skip
 
 
 class _DrillOperator(MirrorOperator):
@@ -256,10 +281,10 @@ class LoseSourceOperator(PlannedOperator):
         :raises JobNotRunning: there is no tail to kill, so the drill would prove nothing.
         :raises TryAgain: the tail can't be killed from here.
         :raises DrillMissed: writing stopped before the tail was killed, or the tail had ended by then.
-        :raises InputError: the plan maps offsets.
+        :raises InputError: the plan maps offsets, or the topic is not the drill's: see :func:`require_own`.
         """
         from airflow_mirror.extras.drill.disaster import warm_up, write_canaries
-        from airflow_mirror.hooks.kafka import configs_of
+        from airflow_mirror.hooks.kafka import admins_of, configs_of
 
         seconds, per_s = number("seconds", self.seconds), number("per_second", self.per_second, least=1)
         mapped = [t.source_topic for t in self.stored_plan(mirror).topics if t.mode != "identical"]
@@ -270,6 +295,8 @@ class LoseSourceOperator(PlannedOperator):
             )
         kill = _killer(mirror)
         topic, configs = drill_topic(mirror), configs_of(mirror)
+        with admins_of(mirror) as (source, target):
+            require_own(self, context, mirror, topic, source, target)
         self.log.info(
             "the mirror copied the first canaries in %.1f s", warm_up(configs["source"], configs["target"], topic)
         )
@@ -350,11 +377,12 @@ class FailBackDrillOperator(_DrillOperator):
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Fail back.
 
-        :raises InputError: no canaries were written in this DAG run.
+        :raises InputError: no canaries were written in this DAG run, or the topic is not the drill's: see
+            :func:`require_own`.
         """
         from airflow_mirror.extras.drill.canaries import Canaries
         from airflow_mirror.extras.drill.failback import fail_back
-        from airflow_mirror.hooks.kafka import configs_of
+        from airflow_mirror.hooks.kafka import admins_of, configs_of
 
         if not flag("failback", self.failback):
             with self.kept(mirror, context) as drill:
@@ -362,6 +390,8 @@ class FailBackDrillOperator(_DrillOperator):
             return {"left_out": True}
         canaries = Canaries.load(report_dir(mirror, context["ti"].run_id) / _CANARIES)
         configs = configs_of(mirror)
+        with admins_of(mirror) as (source, target):
+            require_own(self, context, mirror, canaries.topic, source, target)
         note = self.noting(mirror, context, canaries.topic)
         back = fail_back(configs["source"], configs["target"], canaries, mirror.name, note).to_dict()
         with self.kept(mirror, context) as drill:
@@ -392,6 +422,7 @@ class RehearseFaultsOperator(_DrillOperator):
         """Inject the faults, one after the other.
 
         :raises JobNotRunning: no tail runs. :raises TryAgain: it can't be killed from here.
+        :raises InvalidField: the topic is not the drill's: see :func:`require_own`.
         """
         from airflow_mirror.extras.drill.failback import TIMEOUT_S, create_again
         from airflow_mirror.hooks.kafka import admins_of
@@ -401,6 +432,7 @@ class RehearseFaultsOperator(_DrillOperator):
         names, notice_s, topic = names_of(self.rehearse), number("notice_s", self.notice_s), drill_topic(mirror)
         kill = _killer(mirror)
         with admins_of(mirror) as (source, target):
+            require_own(self, context, mirror, topic, source, target)
             view = TailView(target, mirror.name)
 
             def create_topic_again() -> None:

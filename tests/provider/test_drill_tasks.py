@@ -71,9 +71,11 @@ def test_tail_on_another_host_makes_no_disaster(
 
 
 def test_tail_that_died_before_its_disaster_is_no_measurement(
-    context: dict[str, Any], tail: Any, plan: Plan, mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    context: dict[str, Any], tail: Any, plan: Plan, mirror: dict[str, Any], state: MemoryState, clusters: InMemory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """Else its own fault would be the disaster's loss."""
+    opened(state, clusters, "t")
     statuses = iter(["RUNNING", "FAILED"])
     monkeypatch.setattr("airflow_mirror.extras.drill.disaster.warm_up", lambda *_: 0.0)
     monkeypatch.setattr("airflow_mirror.extras.drill.disaster.write_canaries", lambda *_, disaster, **__: disaster())
@@ -127,6 +129,38 @@ def test_what_a_drill_measured_is_kept_before_it_fails(
 
 def note(state: MemoryState, drill: Drill) -> None:
     Drills(state, "m").save(drill)
+
+
+def opened(state: MemoryState, clusters: InMemory, topic: str, **noted: Any) -> None:
+    """Have the source a topic, and the drill's record say that the drill has created it; or what else is noted."""
+    there = {"topics": [topic], "ids": {topic: clusters.source.create(topic).topic_id}}
+    note(state, Drill(run="manual__1", at_ms=7, **{**there, **noted}))
+
+
+@pytest.mark.usefixtures("plan")
+@pytest.mark.parametrize("noted", [{"topics": [], "ids": {}}, {"ids": {"t": "of before"}}, {"ids": {}}])
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        (LoseSourceOperator, {"plan": PLAN}), (FailBackDrillOperator, {}),
+        (RehearseFaultsOperator, {"rehearse": ["recreate_topic", "kill_tail"]}),
+    ],
+)  # fmt: skip
+def test_topic_that_the_drill_has_not_created_is_left_alone(
+    context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, clusters: InMemory, kind: Any,
+    how: dict[str, Any], noted: dict[str, Any], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Its opening has failed because the topic exists, and was marked as successful: somebody's topic was deleted."""
+    opened(state, clusters, "t", **noted)
+    Canaries(topic="t", group="t").save(report_dir(Mirror.coerce(mirror), context["ti"].run_id) / "canaries.json")
+    monkeypatch.setattr("airflow_mirror.operators.drill._killer", lambda _: lambda: pytest.fail("its tail was killed"))
+    monkeypatch.setattr("airflow_mirror.operators.drill.health_of", lambda *_: [])
+    for touches in ("disaster.warm_up", "failback.fail_back", "failback.create_again"):
+        monkeypatch.setattr(f"airflow_mirror.extras.drill.{touches}", lambda *_: pytest.fail("the topic was touched"))
+    before = state.read()
+    with pytest.raises(AirflowFailException, match=r"(?s)topics='t'.*it is not\s+the drill's.*Clear the whole run"):
+        kind(task_id="t", mirror=mirror, **how).execute(context)
+    assert state.read() == before
 
 
 @pytest.fixture
@@ -213,9 +247,10 @@ def test_cleared_run_is_not_judged_by_what_it_measured_before(
 @pytest.mark.parametrize("wanted", ["True", "False"])
 def test_way_back_is_kept_and_can_be_left_out(
     context: dict[str, Any], mirror: dict[str, Any], state: MemoryState, home: Path, wanted: str,
-    monkeypatch: pytest.MonkeyPatch,
+    clusters: InMemory, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """A source before 3.0 can't be a target."""
+    opened(state, clusters, "t")
     monkeypatch.setattr("airflow_mirror.extras.drill.failback.fail_back", lambda *_: FailbackReport(**BACK))  # type: ignore[arg-type]
     Canaries(topic="t", group="t").save(report_dir(Mirror.coerce(mirror), context["ti"].run_id) / "canaries.json")
     expected = BACK if wanted == "True" else {"left_out": True}
@@ -262,9 +297,11 @@ def test_drill_begins_the_ledger_of_a_fresh_target_before_it_notes_anything(
 
 
 def test_faults_are_injected_and_what_notices_them_is_kept(
-    context: dict[str, Any], tail: Any, mirror: dict[str, Any], state: MemoryState, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    context: dict[str, Any], tail: Any, mirror: dict[str, Any], state: MemoryState, clusters: InMemory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """A tail that is killed is found to be lost; a look that fails has found nothing."""
+    opened(state, clusters, "drill-1")
     looks = iter(["RUNNING", TryAgain("no broker answered"), "LOST"])
 
     def look(_view: object, _mirror: object) -> TailFacts:

@@ -61,6 +61,13 @@ class Drill:
         if topic_id:
             self.ids[topic] = topic_id
 
+    def owns(self, topic: str, topic_id: str) -> bool:
+        """Return whether that is the topic which it has created on the source. :param topic_id: "": brokers have none.
+
+        Where a death came before the note of the id nobody can say so; the clean-up alone takes what is there then.
+        """
+        return topic in self.topics and self.ids.get(topic, "") == topic_id
+
     @property
     def outcome(self) -> str:
         """What became of it, for people."""

@@ -109,6 +109,20 @@ def test_source_is_created_again_filled_read_and_written(world: SimpleNamespace)
     assert (back.surplus, back.nowhere, back.records, back.differing) == (1, 0, 3, [])
 
 
+@pytest.mark.parametrize(("listed", "deleted"), [([], []), ([""], ["source: delete drill by its name"])])
+def test_only_what_a_broker_lists_is_deleted(
+    world: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, listed: list[str], deleted: list[str]
+) -> None:
+    """By its name a topic went that somebody had created since; brokers before 2.8 have nothing but the name."""
+    del_by_name = lambda admin, names, _: admin.done.append(f"{admin.role}: delete {names[0]} by its name")  # noqa: E731
+    monkeypatch.setattr(Admin, "delete_topics", del_by_name, raising=False)
+    found = iter([{"drill": TopicInfo("drill", one, 2, 3)} for one in listed] or [{}])
+    monkeypatch.setattr(Admin, "topics", lambda *_: next(found, {"drill": TopicInfo("drill", "id", 2, 3)}))
+    failback.create_again(Admin(SOURCE), NewTopicSpec("drill", 2, 3), 1.0)  # type: ignore[arg-type]
+    assert [one for one in Admin.done if "delete" in one] == deleted
+    assert any("create" in one for one in Admin.done)
+
+
 def test_records_that_the_group_missed_or_got_twice_are_counted(world: SimpleNamespace) -> None:
     world.got = [A, NEW]
     back = found(A)
