@@ -94,7 +94,10 @@ class World:
     def plan(self, partitions: int = PARTITIONS) -> Plan:
         info = self.source.topics([self.topic])[self.topic]
         zeros = dict.fromkeys(range(partitions), 0)
-        return plan_of(self.mirror, topic_plan(self.topic, zeros, source_topic_id=info.topic_id))
+        return plan_of(
+            self.mirror, topic_plan(self.topic, zeros, source_topic_id=info.topic_id),
+            source_cluster_id=self.source.cluster_id(), target_cluster_id=self.target.cluster_id(),
+        )  # fmt: skip
 
     def keep(self, plan: Plan) -> Plan:
         """Keep a plan on the target, as who has made it does; it has a ledger from then on."""
