@@ -31,7 +31,7 @@ class OfRun(FakeTI):
     def get_task_states(self, dag_id: str, run_ids: list[str]) -> dict[str, dict[str, str]]:
         assert (dag_id, run_ids) == (self.dag_id, [self.run_id])
         found = self.restarting.pop() if self.restarting else "failed"
-        return {self.run_id: {"open": "running", "lose": found}}
+        return {self.run_id: {"open": "running", "lose": found, "return": "upstream_failed"}}
 
     def xcom_push(self, key: str, value: Any) -> None:
         self.xcoms[key] = value
