@@ -27,7 +27,7 @@ class TopicConfigs(Protocol):
         """Return the effective settings of each topic, by key."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ConfigsReport:
     """The differences between the target's topics and the rules.
 
@@ -81,13 +81,15 @@ def sync_configs(
     found = sides.diffs()
     changes = tuple(one for topic, d in sorted(found.items()) for one in d.changes(topic))
     if dry_run:
-        return ConfigsReport(hold, changes, applied=not changes, unfit=tuple(sides.unfit))
+        return ConfigsReport(hold=hold, changes=changes, applied=not changes, unfit=tuple(sides.unfit))
     for topic, d in found.items():
         sides.alter(topic, d, permit)
     if found:
         settle(sides.left, "topic configs")
     done = tuple(one for one in changes if (one.topic, one.key) not in sides.refused)
-    return ConfigsReport(hold, done, applied=True, refused=tuple(sides.refused.values()), unfit=tuple(sides.unfit))
+    return ConfigsReport(
+        hold=hold, changes=done, applied=True, refused=tuple(sides.refused.values()), unfit=tuple(sides.unfit)
+    )
 
 
 class _Sides:

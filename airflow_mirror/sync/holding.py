@@ -76,7 +76,7 @@ def end_hold(
     # What is another value by now was chosen by its owners, who may have years of records on it.
     left = sync_configs(rest, source, target, permit, hold=False, dry_run=True).drift if rest.topics else ()
     if not due.topics:
-        return ConfigsReport(False, (), applied=True, left=left)
+        return ConfigsReport(hold=False, changes=(), applied=True, left=left)
     report = sync_configs(due, source, target, permit, hold=False, dry_run=dry_run)
     if not dry_run:
         # Behind the settings: who dies in between sets them once more, at its next try. One that the target refuses is

@@ -204,7 +204,7 @@ def test_the_sources_settings_still_go_into_force_after_the_cutover(
     monkeypatch.setattr("airflow_mirror.sync.holding._require_ended", lambda *_: None)
     monkeypatch.setattr(
         "airflow_mirror.sync.holding.sync_configs",
-        lambda *_, **given: asked.append(given) or ConfigsReport(given["hold"], (), True),
+        lambda *_, **given: asked.append(given) or ConfigsReport(hold=given["hold"], changes=(), applied=True),
     )
     for given in ({"hold": False}, {"hold": True, "dry_run": True}):
         SyncTopicConfigsOperator(task_id="t", mirror=mirror, plan=PLAN, **given).execute(context)
@@ -227,7 +227,9 @@ def test_settings_of_a_lost_source_are_those_seen_last(
     )
     monkeypatch.setattr(
         "airflow_mirror.sync.holding.sync_configs",
-        lambda plan, source, *_, **given: asked.append(source) or ConfigsReport(given["hold"], (), True),
+        lambda plan, source, *_, **given: (
+            asked.append(source) or ConfigsReport(hold=given["hold"], changes=(), applied=True)
+        ),
     )
     for lost in ("true", False):
         given = {"mirror": mirror, "plan": PLAN, "hold": False, "source_lost": lost}

@@ -24,7 +24,7 @@ EXEMPT = {
     "Right": "side, on, operation, roles, why: the rights are a table, with a line for each",
     # Named tuples: made or taken apart for each batch or record of a copy, where a keyword or a dataclass costs.
     "BatchHeader": "unpacked from a struct for each batch",
-    "Joined": "for each batch that is merged",
+    "Encoded": "for each batch that is merged or encoded again",
     "Send": "for each batch",
     "FetchSpec": "for each partition of a fetch",
     "FetchedPartition": "for each partition of an answer",

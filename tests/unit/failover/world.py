@@ -315,4 +315,4 @@ def _sync_configs(
             gone = [k for k in ("retention.ms",) if k not in final]
             if not dry_run:
                 target.alter_topic_configs(t.target_topic, permit, final, gone)
-    return ConfigsReport(False, tuple(lines), applied=True)  # type: ignore[arg-type]
+    return ConfigsReport(hold=False, changes=tuple(lines), applied=True)  # type: ignore[arg-type]

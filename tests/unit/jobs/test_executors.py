@@ -211,7 +211,9 @@ def test_a_heart_that_was_built_from_an_older_state_does_not_run(tmp_path: Path)
         text = archive.read(name).decode()
         rest = {one: archive.read(one) for one in archive.namelist() if one != name}
     with zipfile.ZipFile(zipped, "w") as archive:
-        archive.writestr(name, text.replace("_INTERFACE = 1", "_INTERFACE = 2"))
+        newer = re.sub(r"_INTERFACE = (\d+)", lambda found: f"_INTERFACE = {int(found[1]) + 1}", text)
+        assert newer != text
+        archive.writestr(name, newer)
         for one, content in rest.items():
             archive.writestr(one, content)
     assert heart_of(zipped, tmp_path) == "pure"

@@ -26,7 +26,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
     def sync_configs(plan: Any, known: Any, target: Any, permit: Any, *, hold: bool, dry_run: bool) -> ConfigsReport:
         world.asked = hold, dry_run
-        return ConfigsReport(hold, (), not dry_run, refused=tuple(world.refused))
+        return ConfigsReport(hold=hold, changes=(), applied=not dry_run, refused=tuple(world.refused))
 
     world.refused, world.ids = [], {"orders": "id"}
 
