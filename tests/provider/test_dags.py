@@ -211,6 +211,10 @@ def test_what_nobody_asked_for_keeps_no_other_task_from_running(bag: Any) -> Non
     # It plans by settings of the target, and holds the old source, whose settings those are to be.
     assert "restore_configs" in back.upstream_task_ids and back.trigger_rule == "all_done"
     assert dag.get_task("is_restore_wanted").ignore_downstream_trigger_rules is False
+    # And it goes on where that has failed, which has to turn the run red: the last tasks do.
+    restored = dag.get_task("restored")
+    assert restored.upstream_task_ids == {"restore_configs"} and restored.trigger_rule == "none_failed"
+    assert not restored.downstream_task_ids
     for state in ("failed", "skipped", "upstream_failed"):
         assert back.python_callable(None, {}, ti_of(cutover=state)) is False
     assert back.get_flat_relative_ids() == {f"way_back.{name}" for name in ("arm", "hold", "start_tail")}
