@@ -14,7 +14,7 @@ from airflow_mirror.ledger.decisions import Decisions, Ledger
 from airflow_mirror.ledger.state import State, state_of
 from airflow_mirror.plan.configs import Rules
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.owned import owned_topics
+from airflow_mirror.plan.owned import owned_topics, owners
 from airflow_mirror.plan.ownership import require_active
 from airflow_mirror.plan.standing import Clock, since_decided
 from airflow_mirror.sync.configs import ConfigsReport, TopicConfigs, sync_configs
@@ -50,7 +50,8 @@ def sync_plan(
         return sync_configs(plan, known, target, permit, hold=True, dry_run=dry_run)
     if seen is not None and not source_lost:
         known = Released(source, seen, Rules.of(plan.mirror))
-    owned = owned_topics(ledger)
+    # A look needs no ledger: a person compares two clusters before there is a mirror.
+    owned = owners(ledger.peek())[0] if dry_run else owned_topics(ledger)
     openings = {t.target_topic: one.opening for t in plan.topics if (one := owned.get(t.target_topic)) and one.opening}
     report = end_hold(plan, known, target, state, permit, openings, dry_run=dry_run)
     if report.refused:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.errors import InputError
+from airflow_mirror.errors import InputError, LedgerMissing
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.plan.owned import Owned
 from airflow_mirror.sync import holding
@@ -73,6 +73,19 @@ def test_who_shares_a_topic_may(world: SimpleNamespace) -> None:
     }
     end_the_hold()
     assert world.asked == (False, False)
+
+
+def test_a_look_needs_no_ledger(world: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Missing(MemoryLedger):
+        def values(self) -> Any:
+            raise LedgerMissing
+
+        def peek(self) -> dict[str, Any]:
+            return {}
+
+    monkeypatch.setattr(holding, "Ledger", lambda target: Missing())
+    end_the_hold(dry_run=True)
+    assert world.asked == (False, True)
 
 
 def test_topic_that_was_created_again_is_not_the_mirrors(world: SimpleNamespace) -> None:
