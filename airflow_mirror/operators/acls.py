@@ -132,7 +132,8 @@ class SyncAclsOperator(PlannedOperator):
             if not options.dry_run:
                 permit()
             fence = partial(of_fence, Side(target), mirror.name)
-            state, opening = state_of(target, granted_key(mirror.name)), opening_of(ledger, plan)
+            state = state_of(target, granted_key(mirror.name))
+            opening = opening_of(ledger, plan) if options.gives_write else ""
             if options.gives_write and not means_it and were_granted(mirror.name, opening, state.read()):
                 # A task that is cleared weeks later: what was taken from somebody since was meant.
                 self.log.warning(

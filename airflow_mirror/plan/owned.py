@@ -109,11 +109,16 @@ def owned_topics(ledger: Decisions) -> dict[str, Owned]:
     return owners(ledger.values())[0]
 
 
+def openings(owned: Mapping[str, Owned], plan: Plan) -> dict[str, str]:
+    """Return by whom and when those of a plan's target topics were opened that are in production."""
+    there = {t.target_topic: owned[t.target_topic].opening for t in plan.topics if t.target_topic in owned}
+    return {topic: opening for topic, opening in there.items() if opening is not None}
+
+
 def opening_of(ledger: Decisions, plan: Plan) -> str:
-    """Return by whom and when a plan's topics were opened, as a digest; of those that are not, nothing is in it."""
-    owned = owned_topics(ledger)
-    opened = {t.target_topic: owned[t.target_topic].opening for t in plan.topics if t.target_topic in owned}
-    return hashlib.sha256(json.dumps(sorted(opened.items()), default=str).encode()).hexdigest()
+    """Return a digest of :func:`openings`."""
+    opened = openings(owned_topics(ledger), plan)
+    return hashlib.sha256(json.dumps(sorted(opened.items())).encode()).hexdigest()
 
 
 def owners(values: Values) -> tuple[dict[str, Owned], dict[str, LedgerNewer]]:

@@ -24,6 +24,7 @@ from airflow_mirror.plan.configs import LIMITS, MIN_INSYNC, Rules, overrides, sa
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.plan.target_configs import OwnConfigs, read_own_configs
 from airflow_mirror.sync import seen_configs
+from airflow_mirror.sync.configs import unfit_in_sync
 from airflow_mirror.sync.passes import SAID, Pass, PassReport, Sides, listed, ours, same
 from airflow_mirror.sync.set_again import TIMES, SetAgain
 
@@ -153,12 +154,9 @@ class ConfigFollower(Pass[ConfigReport]):
             else:
                 continue
             del due[key]
-        wished = int(due.get(MIN_INSYNC) or 0)
-        for info in self._target.topics([topic]).values() if wished > 1 else ():
-            if wished > info.replication_factor:  # every write would be refused, the copy's as well
-                del due[MIN_INSYNC]
-                replicas = f"replicas here are {info.replication_factor}"
-                report.left_out.append(f"{topic}: {MIN_INSYNC} is {wished} on the source, {replicas}")
+        for line in unfit_in_sync(self._target, {topic: int(due.get(MIN_INSYNC) or 0)}).values():
+            del due[MIN_INSYNC]  # every write would be refused, the copy's as well
+            report.left_out.append(line)
         return due
 
     def _alter(self, topic: str, due: dict[str, str | None], report: ConfigReport) -> dict[str, str | None]:

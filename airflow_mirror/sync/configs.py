@@ -86,22 +86,34 @@ def sync_configs(
         sides.alter(topic, d, permit)
     if found:
         settle(sides.left, "topic configs")
-    done = tuple(one for one in changes if (one.topic, one.key) not in sides.refused)
-    return ConfigsReport(
-        hold=hold, changes=done, applied=True, refused=tuple(sides.refused.values()), unfit=tuple(sides.unfit)
-    )
+    done = tuple(one for one in changes if one.key not in sides.refused.get(one.topic, {}))
+    refused = tuple(line for its in sides.refused.values() for line in its.values())
+    return ConfigsReport(hold=hold, changes=done, applied=True, refused=refused, unfit=tuple(sides.unfit))
+
+
+def unfit_in_sync(target: ClusterAdmin, wished: Mapping[str, int]) -> dict[str, str]:
+    """Return the topics that have fewer replicas than are wished in sync, with a line for each: nobody could write there.
+
+    :param wished: ``min.insync.replicas`` by target topic.
+    """
+    several = {topic: number for topic, number in wished.items() if number > 1}
+    return {
+        topic: f"{topic}: {MIN_INSYNC} is {several[topic]} on the source, replicas here are {info.replication_factor}"
+        for topic, info in (target.topics(list(several)) if several else {}).items()
+        if several[topic] > info.replication_factor
+    }
 
 
 class _Sides:
     """What differs between the two sides, and what was not taken.
 
-    :ivar refused: by topic and setting. :ivar unfit: as of the last look.
+    :ivar refused: a line for each setting, by topic. :ivar unfit: as of the last look.
     """
 
     def __init__(self, plan: Plan, source: TopicConfigs, target: ClusterAdmin, hold: bool) -> None:
         self._plan, self._source, self._target, self._hold = plan, source, target, hold
         self._own, self._rules = read_own_configs(target), Rules.of(plan.mirror)
-        self.refused: dict[tuple[str, str], str] = {}
+        self.refused: dict[str, dict[str, str]] = {}
         self.unfit: list[str] = []
 
     def diffs(self) -> dict[str, ConfigDiff]:
@@ -114,19 +126,13 @@ class _Sides:
             )
             for t in self._plan.topics
         }
-        found = {topic: d.without([key for at, key in self.refused if at == topic]) for topic, d in found.items()}
-        return {topic: d for topic, d in self._fitting(found).items() if d}
-
-    def _fitting(self, found: dict[str, ConfigDiff]) -> dict[str, ConfigDiff]:
-        """Leave out a number of in-sync replicas that a topic has not: with acks=all nobody could write."""
-        self.unfit = []
-        wished = {topic: int(d.set[MIN_INSYNC]) for topic, d in found.items() if int(d.set.get(MIN_INSYNC, "0")) > 1}
-        for topic, info in (self._target.topics(list(wished)) if wished else {}).items():
-            if wished[topic] > info.replication_factor:
-                found[topic] = found[topic].without([MIN_INSYNC])
-                replicas = f"replicas here are {info.replication_factor}"
-                self.unfit.append(f"{topic}: {MIN_INSYNC} is {wished[topic]} on the source, {replicas}")
-        return found
+        for topic, its in self.refused.items():
+            found[topic] = found[topic].without(its)
+        unfit = unfit_in_sync(self._target, {topic: int(d.set.get(MIN_INSYNC, 0)) for topic, d in found.items()})
+        for topic in unfit:
+            found[topic] = found[topic].without([MIN_INSYNC])
+        self.unfit = list(unfit.values())
+        return {topic: d for topic, d in found.items() if d}
 
     def alter(self, topic: str, d: ConfigDiff, permit: Permit) -> None:
         """Set a topic's settings: together, and where the target refuses them, one by one."""
@@ -141,7 +147,7 @@ class _Sides:
             for key in keys if len(keys) > 1 else ():
                 self.alter(topic, d.without([one for one in keys if one != key]), permit)
             if len(keys) == 1:
-                self.refused[topic, keys[0]] = f"{d.changes(topic)[0]}: {e.name}: {e.detail}"
+                self.refused.setdefault(topic, {})[keys[0]] = f"{d.changes(topic)[0]}: {e.name}: {e.detail}"
 
     def left(self) -> list[str]:
         """Return what still differs."""

@@ -14,11 +14,11 @@ from airflow_mirror.ledger.decisions import Decisions, Ledger
 from airflow_mirror.ledger.state import State, state_of
 from airflow_mirror.plan.configs import Rules
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.owned import owned_topics, owners
+from airflow_mirror.plan.owned import openings, owned_topics, owners
 from airflow_mirror.plan.ownership import require_active
 from airflow_mirror.plan.standing import Clock, since_decided
 from airflow_mirror.sync.configs import ConfigsReport, TopicConfigs, sync_configs
-from airflow_mirror.sync.seen_configs import LastSeen, Released, dump, ended, last_seen, prefix
+from airflow_mirror.sync.seen_configs import LastSeen, Released, dump, ended, prefix
 from airflow_mirror.wording import some
 
 
@@ -44,16 +44,14 @@ def sync_plan(
     if not dry_run:
         permit()
     state = state_of(target, prefix(plan.mirror.name))
-    seen = LastSeen(plan, state.read()) if source_lost or not hold else None
-    known: TopicConfigs = source if seen is None else seen
     if hold:
+        known: TopicConfigs = LastSeen(plan, state.read()) if source_lost else source
         return sync_configs(plan, known, target, permit, hold=True, dry_run=dry_run)
-    if seen is not None and not source_lost:
-        known = Released(source, seen, Rules.of(plan.mirror))
     # A look needs no ledger: a person compares two clusters before there is a mirror.
     owned = owners(ledger.peek())[0] if dry_run else owned_topics(ledger)
-    openings = {t.target_topic: one.opening for t in plan.topics if (one := owned.get(t.target_topic)) and one.opening}
-    report = end_hold(plan, known, target, state, permit, openings, dry_run=dry_run)
+    report = end_hold(
+        plan, None if source_lost else source, target, state, permit, openings(owned, plan), dry_run=dry_run
+    )
     if report.refused:
         raise InputError(
             f"mirror {plan.mirror.name!r}: the target refuses {some(report.refused)}", "all other settings are set",
@@ -63,31 +61,34 @@ def sync_plan(
 
 
 def end_hold(
-    plan: Plan, source: TopicConfigs, target: ClusterAdmin, state: State, permit: Permit, openings: Mapping[str, str], *,
-    dry_run: bool = False,
+    plan: Plan, source: TopicConfigs | None, target: ClusterAdmin, state: State, permit: Permit,
+    opened: Mapping[str, str], *, dry_run: bool = False,
 ) -> ConfigsReport:  # fmt: skip
     """End the hold of a plan's topics: of those in production once behind each opening.
 
-    :param state: has the notes of :mod:`.seen_configs`. :param openings: of the topics in production, by target topic.
+    :param source: None: it is lost, and what was last seen of it counts. :param state: has the notes of
+        :mod:`.seen_configs`. :param opened: the openings of the topics in production, by target topic.
     """
     noted, name = state.read(), plan.mirror.name
-    over = ended(name, openings, noted)
+    seen = LastSeen(plan, noted)
+    known = seen if source is None else Released(source, seen, Rules.of(plan.mirror))
+    over = ended(name, opened, noted)
     due = replace(plan, topics=tuple(t for t in plan.topics if t.target_topic not in over))
     rest = replace(plan, topics=tuple(t for t in plan.topics if t.target_topic in over))
     # What is another value by now was chosen by its owners, who may have years of records on it.
-    left = sync_configs(rest, source, target, permit, hold=False, dry_run=True).drift if rest.topics else ()
+    left = sync_configs(rest, known, target, permit, hold=False, dry_run=True).drift if rest.topics else ()
     if not due.topics:
         return ConfigsReport(hold=False, changes=(), applied=True, left=left)
-    report = sync_configs(due, source, target, permit, hold=False, dry_run=dry_run)
+    report = sync_configs(due, known, target, permit, hold=False, dry_run=dry_run)
     if not dry_run:
         # Behind the settings: who dies in between sets them once more, at its next try. One that the target refuses is
         # tried again as well.
-        seen, now_ms = last_seen(due, noted), round(time.time() * 1000)
+        now_ms = round(time.time() * 1000)
         refused = {line.partition(":")[0] for line in report.refused}
         notes: dict[str, bytes | None] = {
-            f"{prefix(name)}{t.target_topic}": dump(seen[t.target_topic], now_ms, openings[t.target_topic])
+            f"{prefix(name)}{t.target_topic}": dump(seen.overrides[t.source_topic], now_ms, opened[t.target_topic])
             for t in due.topics
-            if t.target_topic in openings and t.target_topic not in refused
+            if t.target_topic in opened and t.target_topic not in refused
         }
         if notes:
             state.write(notes, permit)

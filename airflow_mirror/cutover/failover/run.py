@@ -37,7 +37,7 @@ from airflow_mirror.kafka.permit import Permit, recently
 from airflow_mirror.ledger.records import ACTIVE, CUT, SIGN
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.owned import owned_topics, target_ids
+from airflow_mirror.plan.owned import openings, owned_topics, target_ids
 from airflow_mirror.plan.ownership import require_exclusive_topics
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.acl_rules import grantable
@@ -317,11 +317,8 @@ def _settings(on: Side, plan: Plan, permit: Permit) -> list[str]:
     plan = replace(plan, topics=tuple(t for t in plan.topics if t.target_topic in there))
     # As of the tail's last pass as well: what was set at the source behind that stays as it was.
     state = on.state(seen_configs.prefix(plan.mirror.name))
-    seen = seen_configs.LastSeen(plan, state.read())
-    owned = owned_topics(on.ledger)
-    openings = {t.target_topic: one.opening for t in plan.topics if (one := owned.get(t.target_topic)) and one.opening}
     # Dies amid it: some topics are off hold. Harmless for as long as nobody copies, and the next call finds the rest.
-    report = end_hold(plan, seen, target, state, permit, openings)
+    report = end_hold(plan, None, target, state, permit, openings(owned_topics(on.ledger), plan))
     return [*report.drift, *report.remarks, *(f"{topic}: it is not there" for topic in missing)]
 
 
