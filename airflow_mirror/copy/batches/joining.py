@@ -7,6 +7,7 @@ record's bytes only those that depend on them (`packed`). A batch that can't be 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 from typing import cast
 
@@ -85,7 +86,7 @@ class Joiner:
         if self._batches > 1:
             part = Part()
             for record in records:
-                part.add(record)
+                part.take(record, sys.maxsize)  # none may be left out: by its upper bound all of it fits
             # Behind the last batch, where its last record may be gone.
             merged = part.send(self._codec, self._batches)._replace(size=self._size, next_source=self._next)
         elif isinstance(first, RawBatch) and first.header is not None:

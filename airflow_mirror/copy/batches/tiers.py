@@ -17,7 +17,7 @@ from airflow_mirror.wire import codec as wire_codec
 from airflow_mirror.wire import heart, legacy, packed
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.batch import BatchHeader, RawBatch
-from airflow_mirror.wire.packed import Packed, split
+from airflow_mirror.wire.packed import Packed
 
 _OTHERWISE = wire_batch.CONTROL | wire_batch.LOG_APPEND_TIME
 
@@ -47,7 +47,9 @@ class Encoded(NamedTuple):
         count = sum(count for _, count in self.spans)
         header = BatchHeader(0, 0, -1, 2, 0, 0, count - 1, self.base_timestamp, self.newest_timestamp, -1, -1, -1, count)
         offsets = (at for first, count in self.spans for at in range(first, first + count))
-        for offset, record in zip(offsets, split(memoryview(self.batch)[wire_batch.HEADER_SIZE :], header), strict=True):
+        for offset, record in zip(
+            offsets, packed.split(memoryview(self.batch)[wire_batch.HEADER_SIZE :], header), strict=True
+        ):
             yield record._replace(offset=offset)
 
 
@@ -254,10 +256,11 @@ def cut(records: Iterable[Packed], codec: int, max_bytes: int, *, dense: bool) -
     """Yield records as batches that the target accepts: cut where they grow too large; with ``dense`` also at holes."""
     part = Part()
     for record in records:
-        if part.spans and (dense and record.offset != part.behind or not part.fits(record, max_bytes)):
+        is_behind_hole = dense and part.spans and record.offset != part.behind
+        if is_behind_hole or not part.take(record, max_bytes):
             yield part.send(codec)
             part = Part()
-        part.add(record)
+            part.take(record, max_bytes)
     if part.spans:
         yield part.send(codec)
 
@@ -274,26 +277,23 @@ class Part:
         self._parts: list[bytes | memoryview] = [bytes(wire_batch.HEADER_SIZE)]
         self._timestamps: list[int] = []
 
-    def fits(self, record: Packed, max_bytes: int) -> bool:
-        """Return whether the batch stays within so many bytes with this record."""
-        return self.size + len(self._frame(record)) + len(record.body) <= max_bytes
-
-    def add(self, record: Packed) -> None:
-        """Append a record."""
-        frame = self._frame(record)
+    def take(self, record: Packed, max_bytes: int) -> bool:
+        """Append a record; return False if the batch would be larger than that. The first one is taken, however large."""
+        since = record.timestamp - self._timestamps[0] if self._timestamps else 0
+        frame = packed.frame(since, len(self._timestamps), len(record.body))
+        size = self.size + len(frame) + len(record.body)
+        if self.spans and size > max_bytes:
+            return False
         self._parts += (frame, record.body)
         self._timestamps.append(record.timestamp)
-        self.size += len(frame) + len(record.body)
+        self.size = size
         if self.spans and record.offset == self.behind:
             first, count = self.spans[-1]
             self.spans[-1] = first, count + 1
         else:
             self.spans.append((record.offset, 1))
         self.behind = record.offset + 1
-
-    def _frame(self, record: Packed) -> bytes:
-        since = record.timestamp - self._timestamps[0] if self._timestamps else 0
-        return packed.frame(since, len(self._timestamps), len(record.body))
+        return True
 
     def send(self, codec: int, merged: int = 0) -> Send:
         """Return the batch."""
