@@ -27,7 +27,8 @@ from airflow_mirror.sync.holding import sync_plan
 _TEXT = """\
 Show which settings of the mirror's target topics differ from what they are to be, and what they would become. The topics
 are those of the mirror's last plan, or, where none is stored, those that a plan made now would have. Changes nothing
-without --yes; with --after that is refused while a job may still write.
+without --yes; with --after that is refused while a job may still write. The hold of a topic ends once behind each
+opening: what production has chosen since is listed, and stays.
 
 Exit status: 0 nothing differs, or it is set; 1 something differs; 2 wrong input.
 
@@ -71,6 +72,8 @@ def _run(arguments: argparse.Namespace) -> int:
         report = sync_plan(plan, source, target, hold=not arguments.after, dry_run=not arguments.yes)
     if arguments.json:
         print(json.dumps([one._asdict() for one in report.changes], indent=1))
+        for line in report.remarks:
+            print(line, file=sys.stderr)
     else:
         _show(report, len(both))
     for topic, why in missing.items():

@@ -105,6 +105,23 @@ def test_what_is_set_goes_by_a_plan_that_the_target_keeps(world: World, capsys: 
     assert world.dst.topics["gone"].settings["retention.bytes"] == "-1", "no topic of the plan"
 
 
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_what_production_has_chosen_since_is_listed_and_stays(
+    world: World, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    world.keep("orders")
+    world.dst.ledger.decide(
+        lambda now: {"topic/orders": {**now["topic/orders"], "opened_by": "p", "opened_at": "monday"}}
+    )
+    assert world.run("--after", "--yes") == 0 and world.settings["retention.bytes"] == "[5]"
+    world.dst.topics["orders"].set({"retention.bytes": "9"})
+    capsys.readouterr()
+    assert world.run("--after", "--yes", *words) == 0 and world.settings["retention.bytes"] == "9"
+    told = capsys.readouterr()
+    line = "left alone, since it is in production: orders: retention.bytes: 9 -> [5]"
+    assert line in (told.err if words else told.out).splitlines()
+
+
 def test_a_topic_that_is_left_out_is_no_success(world: World) -> None:
     world.keep("orders", "users")
     assert world.run("--after", "--yes") == 1 and world.settings["retention.bytes"] == "[5]"
