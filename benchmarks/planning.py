@@ -26,9 +26,10 @@ from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import holes
 from airflow_mirror.plan.build import build, decide
-from airflow_mirror.plan.inventory import read_source, read_target, select_topics
+from airflow_mirror.plan.inventory import read_source, read_target
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.probe import probe
+from airflow_mirror.plan.selection import select_topics
 from airflow_mirror.sync.topics import settle
 from sandbox import Cluster, clusters
 

@@ -15,8 +15,8 @@ from airflow_mirror.errors import InputError, InvalidField
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.plan.inventory import select_topics
 from airflow_mirror.plan.rights import COMMANDS, NEWEST, ROLES, SIDES, SOURCE, Rights, Version, rights_of
+from airflow_mirror.plan.selection import select_topics
 from airflow_mirror.wire.served import release_of
 from airflow_mirror.wire.settings import WireSettings
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_mirror.cutover.attempt import Attempt
-from airflow_mirror.plan.inventory import missing_topics
+from airflow_mirror.plan.selection import missing_topics
 
 _KEPT = "the next plan leaves it out, and its copy is the mirror's until 'airflow-mirror retire' gives it up"
 

@@ -20,16 +20,12 @@ from airflow_mirror.plan.decide import NOTHING, pairs, plan_topic
 from airflow_mirror.plan.holes import HoleSamples
 from airflow_mirror.plan.inventory import (
     Inventory,
-    gone_topics,
     hides_groups,
     need_keys,
-    other_topics,
     read_source,
     read_target,
-    select_topics,
     with_age,
     with_remote,
-    without_returning,
 )
 from airflow_mirror.plan.ledger_writers import ledger_writers
 from airflow_mirror.plan.mm2_topics import unfit
@@ -39,6 +35,7 @@ from airflow_mirror.plan.probe import probe
 from airflow_mirror.plan.recreated_topics import created_again
 from airflow_mirror.plan.refusals import refusals, refused_ledger
 from airflow_mirror.plan.registry_topics import registry_topics
+from airflow_mirror.plan.selection import gone_topics, other_topics, select_topics, without_returning
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.plan.start_offsets import Begun
 from airflow_mirror.plan.target_configs import try_configs

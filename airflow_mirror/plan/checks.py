@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.plan import hole_checks, room_checks, selection, topic_checks
+from airflow_mirror.plan import hole_checks, room_checks, selection_checks, topic_checks
 from airflow_mirror.plan.decide import Pair
 from airflow_mirror.plan.findings import Checks, Finding, block, several, warn, well, worst_first
 from airflow_mirror.plan.model import TopicPlan
@@ -277,6 +277,6 @@ def _offsets(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Finding]:
         )
 
 
-for of_a_subject in (topic_checks, room_checks, hole_checks, selection):
+for of_a_subject in (topic_checks, room_checks, hole_checks, selection_checks):
     CHECKS.rows |= of_a_subject.CHECKS.rows
 TOLD_ONCE = CHECKS.of("mirror")  # with the plan, and not again of topics that join it

@@ -9,9 +9,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.common.patterns import is_name
-from airflow_mirror.common.policy import is_internal, is_reserved, is_topic_name
-from airflow_mirror.errors import MissingRight, NothingMatches
+from airflow_mirror.errors import MissingRight
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.held import holders
 from airflow_mirror.kafka.model import ConfigEntry, GroupPosition, TopicInfo
@@ -19,11 +17,10 @@ from airflow_mirror.kafka.quotas import QuotaEntity, limits_of
 from airflow_mirror.mirror import Mirror, time_ms
 from airflow_mirror.plan.finite_hold import TO_BEGIN, too_old
 from airflow_mirror.plan.ledger_writers import Writer
-from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.start_offsets import Begun
 from airflow_mirror.plan.target_configs import read_own_configs
 from airflow_mirror.plan.targets import KINDS, Managed
-from airflow_mirror.plan.upstream import Upstream, read_upstream
+from airflow_mirror.plan.upstream import Upstream
 from airflow_mirror.wire.errors import ApiNotServed
 from airflow_mirror.wire.served import Without
 from airflow_mirror.wording import some
@@ -179,81 +176,6 @@ class Inventory:
         every = self.of_each_broker(key)
         found = {broker: value for broker, value in every.items() if value is not None and holds(value)}
         return found, "" if len(found) == len(every) else f" on {some(f'broker {broker}' for broker in found)}"
-
-
-def select_topics(mirror: Mirror, source: ClusterAdmin) -> list[str]:
-    """Return the names of the source's topics that belong to the mirror, sorted.
-
-    :raises NothingMatches: there is none.
-    """
-    available = source.topic_names()
-    selected = [name for name in available if mirror.selects_topic(name)]
-    if not selected:
-        known = [name for name in available if not is_internal(name, mirror.separator)]
-        raise NothingMatches(mirror.topics, mirror.exclude_topics, known, internal=internal_topics(mirror, available))
-    return selected
-
-
-def without_returning(
-    mirror: Mirror, names: Collection[str], upstream: Upstream, target_id: str
-) -> tuple[list[str], tuple[str, ...]]:
-    """Return which selected topics are copied, and which would return to the target under another name.
-
-    Patterns find these, and nobody means them; nor traces of mirrors, which are in neither. Those that return and keep
-    their name are not left out: a check blocks them.
-
-    :raises NothingMatches: none is left.
-    """
-    back = upstream.returning(names, target_id)
-    renamed = tuple(name for name in back if mirror.naming.target_topic(name) != name)
-    kept = [name for name in names if name not in renamed and name not in upstream.traces]
-    if not kept:
-        raise NothingMatches(mirror.topics, mirror.exclude_topics, names, renamed)
-    return kept, renamed
-
-
-def internal_topics(mirror: Mirror, available: Collection[str]) -> list[str]:
-    """Return the topics that a mirror leaves out for their names alone, though its patterns are for them."""
-    found = (n for n in available if mirror.names_topic(n) and not mirror.selects_topic(n) and not mirror.is_displaced(n))
-    return sorted(name for name in found if name in mirror.topics or not is_reserved(name))
-
-
-def gone_topics(mirror: Mirror, available: Collection[str], target: ClusterAdmin) -> tuple[str, ...]:
-    """Return the names that a mirror gives of topics that the source does not have, and the target does.
-
-    A topic that the principal may not see there is none that it has copied: to whom only the mirror's topics are granted,
-    a misspelt name would be a missing right.
-    """
-    lacking = [n for n in mirror.topics if is_name(n) and is_topic_name(n) and n not in available]
-    routes = {mirror.naming.target_topic(name): name for name in lacking if mirror.selects_topic(name)}
-    try:
-        return tuple(routes[name] for name in target.topics(routes)) if routes else ()
-    except MissingRight:
-        return tuple(name for route, name in routes.items() if _is_seen(route, target))
-
-
-def _is_seen(topic: str, cluster: ClusterAdmin) -> bool:
-    try:
-        return bool(cluster.topics([topic]))
-    except MissingRight:
-        return False
-
-
-def other_topics(mirror: Mirror, source: ClusterAdmin) -> tuple[str, ...]:
-    """Return the names of the source's topics that the mirror leaves out, sorted; without internal ones."""
-    names = (name for name in source.topic_names() if not is_internal(name, mirror.separator))
-    return tuple(name for name in names if not mirror.selects_topic(name))
-
-
-def missing_topics(plan: Plan, source: ClusterAdmin) -> list[str]:
-    """Return the source's topics that match the plan's mirror but are not in the plan, sorted: they appeared later.
-
-    Nothing copies them, so a cutover would lose them.
-    """
-    planned = {t.source_topic for t in plan.topics} | set(plan.returning)
-    found = sorted(n for n in source.topic_names() if n not in planned and plan.mirror.selects_topic(n))
-    traces = read_upstream(source, found).traces if found else frozenset()
-    return [name for name in found if name not in traces]
 
 
 def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str], begun: Begun | None = None) -> Inventory:

@@ -10,8 +10,8 @@ import pytest
 from airflow_mirror.compat.keys import DEFAULTS
 from airflow_mirror.errors import MissingRight, NothingMatches
 from airflow_mirror.kafka.model import TopicInfo
-from airflow_mirror.plan.inventory import gone_topics, select_topics
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.selection import gone_topics, select_topics
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
 from tests.unit.plan.test_checks import levels, plan
 from tests.unit.plan.test_store import FakeCluster

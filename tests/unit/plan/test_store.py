@@ -12,7 +12,7 @@ from airflow_mirror.errors import InputError
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.plan import PlanDirectory, missing_topics, require_plan_of, store
 from airflow_mirror.plan.findings import Finding
-from airflow_mirror.plan.inventory import other_topics
+from airflow_mirror.plan.selection import other_topics
 from airflow_mirror.plan.upstream import Upstream
 from tests.unit.plan.builders import a_mirror
 from tests.unit.plan.test_model import a_plan
@@ -84,7 +84,7 @@ def test_plan_of_another_mirror_or_blocked_plan_is_refused() -> None:
 
 def test_topics_that_appeared_since_the_plan_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     known = Upstream(traces=frozenset({"orders.heartbeats", "users"}))
-    monkeypatch.setattr("airflow_mirror.plan.inventory.read_upstream", lambda *_: known)
+    monkeypatch.setattr("airflow_mirror.plan.selection.read_upstream", lambda *_: known)
     plan = replace(a_plan(), mirror=a_mirror(topics=["ord.*", "users", ".*raw"], exclude_topics=["ordinary"]))
     source = FakeCluster(
         dict.fromkeys(

@@ -12,10 +12,10 @@ from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.plan import missing_topics, upstream
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.direction import ARMED, Direction, turn
-from airflow_mirror.plan.inventory import without_returning
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.owned import Owned
 from airflow_mirror.plan.ownership import claim, mark_cut_over
+from airflow_mirror.plan.selection import without_returning
 from airflow_mirror.plan.upstream import Upstream, read_upstream, upstream_of
 from tests.builders import plan_of, topic_plan
 from tests.unit.ledger.memory import MemoryLedger
