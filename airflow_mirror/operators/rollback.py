@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 from airflow_mirror.hooks.assets import tell_events, tell_lineage
 from airflow_mirror.hooks.home import alarm, report_dir
 from airflow_mirror.operators.base import MirrorOperator, flag, names
-from airflow_mirror.operators.cutover import CutoverOperator, fencing_once, report_signer, tell_assets
+from airflow_mirror.operators.cutover import CutoverOperator, report_signer, tell_assets
+from airflow_mirror.operators.fencing_once import fencing_once
 from airflow_mirror.operators.summaries import compact
 
 if TYPE_CHECKING:
