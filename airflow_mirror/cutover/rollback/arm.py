@@ -36,6 +36,7 @@ from airflow_mirror.cutover.platform import Platform, Side, require_source
 from airflow_mirror.cutover.raised import Raised
 from airflow_mirror.cutover.report import DONE, CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
+from airflow_mirror.cutover.rollback.divergence import ends_moved
 from airflow_mirror.cutover.rollback.fence_copy import copy_fence, older_copy
 from airflow_mirror.cutover.rollback.reverse import not_reversible, reverse_name, reverse_of
 from airflow_mirror.cutover.rollback.topic_divergence import DIVERGED, classify_divergence
@@ -234,25 +235,6 @@ def require_not_older(here: Direction | None, there: Direction | None, mirror: s
         return
     same = "as well: a person has to pick" if here is not None and here.generation == there.generation else "since"
     raise NoWayBack(mirror, [f"cluster {there.primary} was decided to be the primary at {there.at} {same}"])
-
-
-def ends_moved(report: CutoverReport, plan: Plan, source: ClusterAdmin, target: ClusterAdmin) -> list[str]:
-    """Return where the logs are not as the cutover left them: the source's end there, the target's there or beyond."""
-    topics = {t.source_topic for t in plan.topics}
-    cut = {tp: end for tp, end in report.cut.items() if tp.topic in topics}
-    there = source.topics([t.source_topic for t in plan.topics])
-    lines = [
-        f"topic {t.source_topic!r} of the old source is gone, or another one"
-        for t in plan.topics
-        if t.source_topic not in there or there[t.source_topic].topic_id != t.source_topic_id
-    ]
-    if lines:
-        return lines
-    old, new = source.wire.log_ends(cut), target.wire.log_ends(cut)
-    return [
-        *(f"{tp} ends at {old[tp]} on the old source, cut over at {end}" for tp, end in cut.items() if old[tp] != end),
-        *(f"{tp} ends at {new[tp]} on the target, cut over at {end}" for tp, end in cut.items() if new[tp] < end),
-    ]
 
 
 def _moved(

@@ -138,3 +138,22 @@ def undecided(
         if read_there and any(then_new.get(tp) != at.offset for tp, at in now.items()):
             lines.append(f"group {group!r} has committed on both sides since: {read_there[0]} on the old source as well")
     return lines
+
+
+def ends_moved(report: CutoverReport, plan: Plan, source: ClusterAdmin, target: ClusterAdmin) -> list[str]:
+    """Return where the logs are not as the cutover left them: the source's end there, the target's there or beyond."""
+    topics = {t.source_topic for t in plan.topics}
+    cut = {tp: end for tp, end in report.cut.items() if tp.topic in topics}
+    there = source.topics([t.source_topic for t in plan.topics])
+    lines = [
+        f"topic {t.source_topic!r} of the old source is gone, or another one"
+        for t in plan.topics
+        if t.source_topic not in there or there[t.source_topic].topic_id != t.source_topic_id
+    ]
+    if lines:
+        return lines
+    old, new = source.wire.log_ends(cut), target.wire.log_ends(cut)
+    return [
+        *(f"{tp} ends at {old[tp]} on the old source, cut over at {end}" for tp, end in cut.items() if old[tp] != end),
+        *(f"{tp} ends at {new[tp]} on the target, cut over at {end}" for tp, end in cut.items() if new[tp] < end),
+    ]
