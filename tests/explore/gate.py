@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.cutover.fence import CallableFence
+from airflow_mirror.cutover.callable_fence import CallableFence
 from tests.builders import rule
 from tests.memory.asking import touching
 

@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from confluent_kafka import Consumer
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.cutover.fence import CallableFence
+from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.jobs.translate import main as translate_main
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition

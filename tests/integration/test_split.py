@@ -17,8 +17,8 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.console.main import main
+from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.failover.check import mirror_of
-from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.platform import PATIENCE_S, Platform, Side
 from airflow_mirror.errors import VerificationFailed
 from airflow_mirror.hooks.remembered import proofs_of

@@ -8,8 +8,8 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import lease
+from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.failover.run import run as fail_over
-from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of

@@ -16,7 +16,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from airflow_mirror.cutover.fence import CallableFence, Fence, fence_of
+from airflow_mirror.cutover.callable_fence import CallableFence
+from airflow_mirror.cutover.fence import Fence, fence_of
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.request import CutoverRequest, Limits
 from airflow_mirror.errors import InputError, TryAgain

@@ -12,8 +12,8 @@ from typing import Any
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer.identity import data_producer_id
 from airflow_mirror.cutover import preview
+from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.check import refusals
-from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.request import Limits as CutoverLimits
 from airflow_mirror.cutover.schema_ids import MISSING, SchemaProof
 from airflow_mirror.cutover.seen import Compared

@@ -9,7 +9,7 @@ from pathlib import Path
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover import groups, groups_at_rest
 from airflow_mirror.cutover.attempt import Attempt
-from airflow_mirror.cutover.fence import CallableFence
+from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition
 from airflow_mirror.kafka.permit import Permit, unfenced
 from tests.unit.cutover.builders import Described, Logs, a_run, go_up, want

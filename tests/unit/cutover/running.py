@@ -11,8 +11,8 @@ from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as cutover
 from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.attempt import Attempt
+from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.decision import LIFTED, fence_state
-from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord, as_recorded

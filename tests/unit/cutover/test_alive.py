@@ -16,8 +16,8 @@ import pytest
 from airflow_mirror.cutover import heartbeat
 from airflow_mirror.cutover import run as cutover
 from airflow_mirror.cutover.attempt import Attempt
+from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.decision import FenceState
-from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord

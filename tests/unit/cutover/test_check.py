@@ -12,6 +12,7 @@ import pytest
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover import groups, groups_at_rest
 from airflow_mirror.cutover.attempt import Attempt, Settled
+from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.check import CHECKS, precheck, reverify
 from airflow_mirror.cutover.decision import (
     CLOSED,
@@ -25,7 +26,7 @@ from airflow_mirror.cutover.decision import (
     fence_state,
 )
 from airflow_mirror.cutover.drift import drift
-from airflow_mirror.cutover.fence import AclFence, CallableFence
+from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.report import FenceRecord, GroupRecord
 from airflow_mirror.errors import (
     BrokerError,

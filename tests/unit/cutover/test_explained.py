@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.cutover.attempt import Attempt
+from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.decision import (
     LIFTED,
     OPENED,
@@ -19,7 +20,7 @@ from airflow_mirror.cutover.decision import (
     note_copy,
     stand_behind_open,
 )
-from airflow_mirror.cutover.fence import AclFence, CallableFence, name_of
+from airflow_mirror.cutover.fence import AclFence, name_of
 from airflow_mirror.cutover.other_fences import described, lift_unexplained, told_unexplained, unexplained
 from airflow_mirror.cutover.raised import Raised
 from airflow_mirror.errors import (

@@ -68,7 +68,7 @@ def test_a_cluster_without_authorizer_needs_another_fence() -> None:
 
 def gateway(*_: object) -> Any:
     """Return a fence of the site's own."""
-    from airflow_mirror.cutover.fence import CallableFence
+    from airflow_mirror.cutover.callable_fence import CallableFence
 
     return CallableFence(lambda: None, lambda: None)
 

@@ -18,7 +18,7 @@ from kafka.protocol.consumer.group import OffsetCommitResponse, OffsetFetchRespo
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover import groups
 from airflow_mirror.cutover.attempt import Attempt
-from airflow_mirror.cutover.fence import CallableFence
+from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from tests.builders import plan_of, topic_plan

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_mirror.common.policy import DECISIONS
 from airflow_mirror.cutover import check, foreseen
-from airflow_mirror.cutover.fence import CallableFence
+from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.opening import opening_bytes, require_fits
 from airflow_mirror.cutover.request import CutoverRequest
 from airflow_mirror.errors import MissingRight, OpeningTooLarge, RequestRefused

@@ -13,8 +13,8 @@ import pytest
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.attempt import Attempt
+from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.drain import drain, verify
-from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.quiet import longest_pause, prove_fence, stand_still
 from airflow_mirror.cutover.report import FenceRecord
 from airflow_mirror.errors import (

@@ -19,8 +19,9 @@ from airflow_mirror.cutover import lifting
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as cutover
 from airflow_mirror.cutover.attempt import Attempt
+from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.decision import CLOSED, CLOSING, LIFTED, LIFTING, OPENED, end_lifting, fence_state
-from airflow_mirror.cutover.fence import AclFence, CallableFence
+from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence, locked
 from airflow_mirror.cutover.platform import Platform

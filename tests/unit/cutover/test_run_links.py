@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as cutover
 from airflow_mirror.cutover.attempt import Attempt
+from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.decision import LIFTED
 from airflow_mirror.cutover.evidence import prove
-from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore, text_in

@@ -11,7 +11,7 @@ import pytest
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover import quiet, writers
 from airflow_mirror.cutover.attempt import Attempt
-from airflow_mirror.cutover.fence import CallableFence
+from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.errors import MissingRight
 from airflow_mirror.wire.transactions import TransactionDescription
 from tests.unit.cutover.builders import Leases, a_run, go_up, want

@@ -13,6 +13,7 @@ import pytest
 from airflow_mirror.cutover import other_fences, steps
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.attempt import Attempt
+from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.decision import (
     CLOSED,
     LIFTED,
@@ -21,7 +22,7 @@ from airflow_mirror.cutover.decision import (
     fence_state,
 )
 from airflow_mirror.cutover.decision import go_up as decide_up
-from airflow_mirror.cutover.fence import AclFence, CallableFence, name_of
+from airflow_mirror.cutover.fence import AclFence, name_of
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence
 from airflow_mirror.cutover.raised import Raised

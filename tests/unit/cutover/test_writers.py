@@ -16,8 +16,8 @@ from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as cutover
 from airflow_mirror.cutover import steps, writers
 from airflow_mirror.cutover.attempt import Attempt
+from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.decision import LIFTED, LIFTING, OPENED, UP, begin_lifting, fence_state
-from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord

@@ -15,7 +15,7 @@ import pytest
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover import heartbeat, platform, report_store, steps
 from airflow_mirror.cutover import report as reports
-from airflow_mirror.cutover.fence import CallableFence
+from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport

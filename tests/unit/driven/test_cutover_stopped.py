@@ -19,8 +19,8 @@ from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as run_module
 from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.attempt import Attempt
+from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.decision import LIFTED, OPENED, UP, begin_closing, end_lifting, fence_state
-from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport

@@ -11,7 +11,8 @@ import pytest
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.attempt import Attempt
-from airflow_mirror.cutover.fence import AclFence, CallableFence
+from airflow_mirror.cutover.callable_fence import CallableFence
+from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.preview import judge
 from airflow_mirror.cutover.request import Limits
 from airflow_mirror.cutover.run import preview

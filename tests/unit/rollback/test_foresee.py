@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.cutover.fence import AclFence, CallableFence
+from airflow_mirror.cutover.callable_fence import CallableFence
+from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.rollback.foresee import foresee
 from airflow_mirror.errors import MissingRight, NothingMatches
 from airflow_mirror.plan.findings import Finding
