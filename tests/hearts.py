@@ -247,7 +247,7 @@ class Case:
 
 
 def told(step: Send, copy: PartitionCopy) -> object:
-    times = step.newest_timestamp, step.last_timestamp, list(step.runs())
+    times = step.newest_timestamp, step.last_timestamp, step.spans()
     fields = step.base_offset, step.record_count, step.size, step.codec, step.next_source, step.merged, step.filler
     # Without its runs of offsets: those that count are told above.
     encoded = step.encoded and (bytes(step.encoded.batch[wire_batch.HEADER_SIZE :]), *step.encoded[1:-1])

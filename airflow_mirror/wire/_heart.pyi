@@ -1,4 +1,5 @@
-from collections.abc import Callable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterator
 
 INTERFACE: int
 HAS_INSTRUCTION: bool
@@ -22,7 +23,7 @@ class Merger:
         self,
         first: object,
         batch: bytearray,
-        spans: Sequence[tuple[int, int]],
+        spans: array[int],
         base_timestamp: int,
         number: int,
         behind: int,
@@ -30,7 +31,7 @@ class Merger:
     def run(
         self, records: memoryview, read: int, at: int, end: int, max_bytes: int, doubtful: int, epoch: int
     ) -> bool: ...
-    def flush(self) -> tuple[int, int, bytearray, int, int, int, list[tuple[int, int]]]: ...
+    def flush(self) -> tuple[int, int, bytearray, int, int, int, array[int]]: ...
     def clear(self) -> None: ...
 
 class Cutter:
@@ -45,5 +46,5 @@ class Cutter:
         dense: bool,
         wanted: Callable[[bytes | None], bool] | None,
     ) -> None: ...
-    def __iter__(self) -> Iterator[tuple[int, int, int, int, tuple[bytearray, int, int, int, list[tuple[int, int]]]]]: ...
-    def __next__(self) -> tuple[int, int, int, int, tuple[bytearray, int, int, int, list[tuple[int, int]]]]: ...
+    def __iter__(self) -> Iterator[tuple[int, int, int, int, tuple[bytearray, int, int, int, array[int]]]]: ...
+    def __next__(self) -> tuple[int, int, int, int, tuple[bytearray, int, int, int, array[int]]]: ...

@@ -8,7 +8,10 @@ where they can't overflow. Offsets, counts and sizes are int64; timestamps wrap 
 
 from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
+
+from array import array as _array
 
 cdef extern from "Python.h":  # Cython's own declarations use macros, which are no part of the stable ABI
     char *PyByteArray_AsString(object)
@@ -78,7 +81,7 @@ cdef extern from *:
     uint64_t heart_u64(const unsigned char *) nogil
 
 # Of `wire.heart`, which takes no other: a module that was built from an older state of this file must not run.
-INTERFACE = 2
+INTERFACE = 3
 
 cdef enum:
     HEADER = 61  # bytes of a batch's header
@@ -242,13 +245,36 @@ cdef bint _append_all(
     return p == end
 
 
-cdef _span(list runs, int64_t first, int64_t count):
-    """Append records to runs of consecutive offsets."""
-    cdef Py_ssize_t known = len(runs)
-    if known and runs[known - 1][0] + runs[known - 1][1] == first:
-        runs[known - 1] = (runs[known - 1][0], runs[known - 1][1] + count)
-    else:
-        runs.append((first, count))
+cdef class _Spans:
+    """Runs of consecutive offsets, as `tiers.Encoded` has them: first offset and count of each, one after the other."""
+
+    cdef int64_t *at
+    cdef Py_ssize_t used, room
+
+    def __cinit__(self):
+        self.at, self.used, self.room = NULL, 0, 0
+
+    def __dealloc__(self):
+        free(self.at)
+
+    cdef int add(self, int64_t first, int64_t count) except -1:
+        """Append records."""
+        cdef int64_t *larger
+        if self.used and self.at[self.used - 2] + self.at[self.used - 1] == first:
+            self.at[self.used - 1] += count
+            return 0
+        if self.used == self.room:
+            larger = <int64_t *>realloc(self.at, (2 * self.room + 64) * sizeof(int64_t))
+            if larger == NULL:
+                raise MemoryError()
+            self.at, self.room = larger, 2 * self.room + 64
+        self.at[self.used], self.at[self.used + 1] = first, count
+        self.used += 2
+        return 0
+
+    cdef whole(self):
+        """Return them as an array."""
+        return _array("q", PyBytes_FromStringAndSize(<const char *>self.at, self.used * <Py_ssize_t>sizeof(int64_t)))
 
 
 cdef class Merger:
@@ -268,7 +294,7 @@ cdef class Merger:
     cdef int64_t below, limit
     cdef bint dense
     cdef object decompress, out
-    cdef list runs
+    cdef _Spans spans
     cdef _Sums sums
 
     def __init__(self, below, limit, dense, decompress):
@@ -277,7 +303,7 @@ cdef class Merger:
 
     cdef _begin(self):
         self.out = self.first = None
-        self.runs = []
+        self.spans = _Spans()
         self.batches = self.codec = 0
         self.sums = _Sums(count=0, size=HEADER, used=HEADER, base=0, last=0, newest=INT64_MIN)
 
@@ -326,7 +352,7 @@ cdef class Merger:
             if self.batches == 0:
                 self.first = view[at : at + total]
             self.sums = sums
-            _span(self.runs, base, count)
+            self.spans.add(base, count)
             self._took(base, number, base + count)
         return fits
 
@@ -352,15 +378,14 @@ cdef class Merger:
     def take(self, first, batch, spans, int64_t base_timestamp, int number, behind):
         """Take the records of ``first``, which ends before offset ``behind``; False if they don't fit.
 
-        :param batch: encoded, as a :class:`Cutter` yields it. :param spans: the runs of its offsets.
+        :param batch: encoded, as a :class:`Cutter` yields it. :param spans: of its offsets.
         """
         cdef Py_buffer b
         cdef _Sums sums = self.sums
         cdef unsigned char *out = self._room()
-        cdef int64_t count = 0
+        cdef int64_t count = sum(spans[1::2])
+        cdef Py_ssize_t i
         cdef bint fits
-        for _, length in spans:
-            count += length
         PyObject_GetBuffer(batch, &b, PyBUF_SIMPLE)
         fits = b.len > HEADER and _append_all(
             &sums, out, self.limit, count, count - 1, <uint64_t>base_timestamp, <const unsigned char *>b.buf + HEADER,
@@ -372,9 +397,9 @@ cdef class Merger:
         if self.batches == 0:
             self.first = first
         self.sums = sums
-        for offset, length in spans:
-            _span(self.runs, offset, length)
-        self._took(spans[0][0], number, behind)
+        for i in range(0, len(spans), 2):
+            self.spans.add(spans[i], spans[i + 1])
+        self._took(spans[0], number, behind)
         return True
 
     def run(self, records, Py_ssize_t read, at, int64_t end, int64_t max_bytes, int doubtful, int32_t epoch):
@@ -420,12 +445,12 @@ cdef class Merger:
     def flush(self):
         """Return what was taken, and start over: the batch after room for its header, and what else is known of it.
 
-        That is the number of records and its bytes at most, base, newest and last timestamp, and its runs of offsets.
+        That is the number of records and its bytes at most, base, newest and last timestamp, and the runs of its offsets.
         """
         PyByteArray_Resize(self.out, self.sums.used)
         found = (
             self.sums.count, self.sums.size, self.out, <int64_t>self.sums.base, self.sums.newest,
-            <int64_t>self.sums.last, self.runs,
+            <int64_t>self.sums.last, self.spans.whole(),
         )
         self._begin()
         return found
@@ -484,9 +509,9 @@ cdef class Cutter:
         cdef unsigned char *out = NULL
         cdef _Framed r
         cdef _Sums sums = _Sums(count=0, size=HEADER, used=HEADER, base=0, last=0, newest=INT64_MIN)
-        cdef int64_t offset, behind = 0, size, most, run = 0  # the offset that the last run begins at
+        cdef int64_t offset, behind = 0, size, most
         cdef uint64_t time_ms
-        cdef list runs = []
+        cdef _Spans spans = _Spans()
         # An offset that an int64 can't hold is for Python to judge.
         if self.whole or not 0 <= self.base < INT64_MAX - 0x100000000:
             raise StopIteration
@@ -515,11 +540,7 @@ cdef class Cutter:
                         batch = PyByteArray_FromStringAndSize(NULL, most)
                         out = <unsigned char *>PyByteArray_AsString(batch)
                     _append(&sums, out, time_ms, r.body, size)
-                    if sums.count == 1:
-                        run = offset
-                    elif offset != behind:
-                        runs.append((run, behind - run))
-                        run = offset
+                    spans.add(offset, 1)
                     behind = offset + 1
                 self.number += 1
                 self.last = r.delta
@@ -534,9 +555,8 @@ cdef class Cutter:
         if sums.count == 0:
             raise StopIteration
         PyByteArray_Resize(batch, sums.used)
-        runs.append((run, behind - run))
-        encoded = batch, <int64_t>sums.base, sums.newest, <int64_t>sums.last, runs
-        return runs[0][0], behind, sums.count, sums.used, encoded
+        encoded = batch, <int64_t>sums.base, sums.newest, <int64_t>sums.last, spans.whole()
+        return spans.at[0], behind, sums.count, sums.used, encoded
 
     cdef bint _takes(self, const unsigned char *body, const unsigned char *stop) except -1:
         """Return whether a record is wanted. One whose fields can't be read is for Python to judge (`packed.fields_of`)."""

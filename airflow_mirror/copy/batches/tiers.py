@@ -8,7 +8,8 @@ Pure: no socket, no clock. The copier and the fingerprint check at start use the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
@@ -33,20 +34,21 @@ class Tier(Enum):
 class Encoded(NamedTuple):
     """Records, encoded anew and not yet compressed: room for a header, then the payload of one batch.
 
-    ``spans``: as :meth:`Send.runs`.
+    ``spans``: as :meth:`Send.spans`.
     """
 
     batch: bytearray
     base_timestamp: int
     newest_timestamp: int
     last_timestamp: int
-    spans: list[tuple[int, int]]
+    spans: array[int]
 
     def records(self) -> Iterator[Packed]:
         """Yield the records under their source offsets."""
-        count = sum(count for _, count in self.spans)
+        firsts, counts = self.spans[::2], self.spans[1::2]
+        count = sum(counts)
         header = BatchHeader(0, 0, -1, 2, 0, 0, count - 1, self.base_timestamp, self.newest_timestamp, -1, -1, -1, count)
-        offsets = (at for first, count in self.spans for at in range(first, first + count))
+        offsets = (at for first, count in zip(firsts, counts, strict=True) for at in range(first, first + count))
         for offset, record in zip(
             offsets, packed.split(memoryview(self.batch)[wire_batch.HEADER_SIZE :], header), strict=True
         ):
@@ -129,9 +131,9 @@ class Send(NamedTuple):
         assert self.encoded is not None
         return self.encoded.last_timestamp
 
-    def runs(self) -> Sequence[tuple[int, int]]:
-        """Return (first source offset, count) of each run of consecutive source offsets."""
-        return [(self.base_offset, self.record_count)] if self.encoded is None else self.encoded.spans
+    def spans(self) -> array[int]:
+        """Return the runs of consecutive source offsets: first offset and count of each, one after the other."""
+        return array("q", (self.base_offset, self.record_count)) if self.encoded is None else self.encoded.spans
 
 
 class Corrupt(NamedTuple):
@@ -272,7 +274,7 @@ class Part:
     """
 
     def __init__(self) -> None:
-        self.spans: list[tuple[int, int]] = []
+        self.spans = array("q")  # as of `Send.spans`
         self.size, self.behind = wire_batch.HEADER_SIZE, 0
         self._parts: list[bytes | memoryview] = [bytes(wire_batch.HEADER_SIZE)]
         self._timestamps: list[int] = []
@@ -288,10 +290,9 @@ class Part:
         self._timestamps.append(record.timestamp)
         self.size = size
         if self.spans and record.offset == self.behind:
-            first, count = self.spans[-1]
-            self.spans[-1] = first, count + 1
+            self.spans[-1] += 1
         else:
-            self.spans.append((record.offset, 1))
+            self.spans.extend((record.offset, 1))
         self.behind = record.offset + 1
         return True
 
@@ -299,4 +300,4 @@ class Part:
         """Return the batch."""
         times = self._timestamps
         encoded = Encoded(bytearray().join(self._parts), times[0], max(times), times[-1], self.spans)
-        return Send(self.spans[0][0], len(times), self.size, codec, self.behind, encoded=encoded, merged=merged)
+        return Send(self.spans[0], len(times), self.size, codec, self.behind, encoded=encoded, merged=merged)

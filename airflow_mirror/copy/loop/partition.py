@@ -334,7 +334,7 @@ class PartitionCopy(Fetched):
                 "Another writer appended to the target. Stop it, then delete and copy this partition again.",
             )  # fmt: skip
         if book is not None:
-            book.add_runs(send.runs(), base_offset)
+            book.add_spans(send.spans(), base_offset)
             book.advance(send.next_source)
         if self.open_bytes >= 0:
             self.open_bytes += send.size

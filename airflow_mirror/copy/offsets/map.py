@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from enum import Enum
 from itertools import accumulate, islice
 from operator import add, le, lt
@@ -126,24 +126,26 @@ class OffsetMap:
                 side.append(value)
         self._take_ends()
 
-    def add_runs(self, runs: Sequence[tuple[int, int]], target: int) -> None:
+    def add_spans(self, spans: array[int], target: int) -> None:
         """Append records that stand side by side on the target, from offset ``target`` on.
 
-        :param runs: first source offset and count of each run; a hole lies between any two of them.
+        :param spans: first source offset and count of each run, one after the other; a hole lies between any two runs.
         :raises ValueError: as :meth:`add`, or two runs have no hole between them. Nothing was appended.
         """
-        if len(runs) == 1:
-            self.add(runs[0][0], target, runs[0][1])
+        if len(spans) == 2:
+            self.add(spans[0], target, spans[1])
             return
         # Runs in C: behind a log cleaner every other record begins a run.
-        firsts, counts = (array("q", side) for side in zip(*runs, strict=True))
+        firsts, counts = spans[::2], spans[1::2]
         if min(counts) <= 0 or not all(map(lt, map(add, firsts, counts), islice(firsts, 1, None))):
-            raise ValueError(f"runs that overlap, touch or go backwards can't follow {self!r}: {runs[:3]}")
+            raise ValueError(f"runs that overlap, touch or go backwards can't follow {self!r}: {spans[:6]}")
         if max(firsts[-1] + counts[-1], target + sum(counts)) > FOREVER:
-            raise ValueError(f"offsets that no log has can't follow {self!r}: {runs[-1]} at target {target}")
+            raise ValueError(f"offsets that no log has can't follow {self!r}: {spans[-2:]} at target {target}")
         self.add(firsts[0], target, counts[0])
-        for side, values in zip(self.columns, (firsts, accumulate(counts, initial=target), counts), strict=True):
-            side.extend(islice(values, 1, len(runs)))
+        source, on_target, count = self.columns
+        source.extend(firsts[1:])
+        on_target.extend(islice(accumulate(counts, initial=target), 1, len(firsts)))
+        count.extend(counts[1:])
         self._take_ends()
 
     def advance(self, source_end: int, target_log_end: int = 0) -> None:

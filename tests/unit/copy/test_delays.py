@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,7 +78,7 @@ def test_extremes_are_of_the_last_batches_and_no_others(samples: list[tuple[int,
 
 
 def test_timestamp_of_a_batch_costs_no_look_at_its_records() -> None:
-    few = Encoded(bytearray(), base_timestamp=70, newest_timestamp=90, last_timestamp=80, spans=[(5, 3)])
+    few = Encoded(bytearray(), base_timestamp=70, newest_timestamp=90, last_timestamp=80, spans=array("q", (5, 3)))
     assert Send(5, 3, 100, 0, 8, encoded=few).last_timestamp == 80  # that of the last one
     records = [Record(at, timestamp, None, b"v", []) for at, timestamp in ((0, 90), (1, 80))]
     (raw,) = iter_batches(wire_records.encode(records, codec.NONE, 5, 0, 0))

@@ -61,7 +61,8 @@ def rows_of(steps: list[Send | Corrupt]) -> list[Record]:
     for step in steps:
         assert isinstance(step, Send)
         rows = list(records.decode(step.raw or raw_of(step.signed(MAX, 1, 0, 0))))
-        offsets = [first + i for first, count in step.runs() for i in range(count)]
+        spans = step.spans()
+        offsets = [first + i for first, count in zip(spans[::2], spans[1::2], strict=True) for i in range(count)]
         found += [row._replace(offset=offset) for row, offset in zip(rows, offsets, strict=True)]
     return found
 
@@ -79,7 +80,7 @@ def test_hole_ends_a_merged_batch_only_with_identical_offsets() -> None:
     dense = [s for s in merged(source, 4096, MAX, dense=True) if isinstance(s, Send)]
     assert [(s.base_offset, s.record_count) for s in dense] == [(300, 5), (310, 5)]
     mapped = [s for s in merged(source, 4096, MAX, dense=False) if isinstance(s, Send)]
-    assert [list(s.runs()) for s in mapped] == [[(300, 5), (310, 5)]]
+    assert [s.spans().tolist() for s in mapped] == [[300, 5, 310, 5]]
     assert rows_of(list(mapped)) == rows_of(list(source))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -215,7 +216,7 @@ def test_runs_of_a_batch_are_added_as_one_by_one(drawn: list[tuple[int, int]], h
     together, apart = OffsetMap(5, 1), OffsetMap(5, 1)
     for each in (together, apart):
         each.add(5, 1, 2)
-    together.add_runs(runs, 3 + marker)
+    together.add_spans(array("q", chain(*runs)), 3 + marker)
     target = 3 + marker
     for first, count in runs:
         apart.add(first, target, count)
@@ -240,7 +241,7 @@ def test_runs_that_are_none_are_refused_and_nothing_is_added(runs: list[tuple[in
     book = OffsetMap(5, 1)
     book.add(5, 1, 2)
     with pytest.raises(ValueError, match="can't follow"):
-        book.add_runs(runs, target)
+        book.add_spans(array("q", chain(*runs)), target)
     assert len(book) == 1
     assert book.source_end == 7
 

@@ -137,7 +137,7 @@ def test_shed_batches_that_were_merged_keep_none_of_the_bytes_they_came_in() -> 
     lean = copy.shed()
     assert lean is not None and memory.used == 0
     content += b"nothing looks into it any more"
-    assert (lean.last_timestamp, list(lean.runs())) == (1_650_000_000_000 - 4 * 977, [(START, 16)])
+    assert (lean.last_timestamp, lean.spans().tolist()) == (1_650_000_000_000 - 4 * 977, [START, 16])
     copy.acknowledged(lean, START, 0)
     assert copy.done and copy.counters.merged == 4
 

@@ -93,7 +93,7 @@ def test_batch_with_holes_becomes_dense_runs_at_equal_offsets(max_bytes: int) ->
     copied: list[Record] = []
     for send in sends:
         assert isinstance(send, Send)
-        assert send.runs() == [(send.base_offset, send.record_count)]
+        assert send.spans().tolist() == [send.base_offset, send.record_count]
         copied += decoded_at(send.signed(max_bytes, 1, 0, 0), send.base_offset)
     assert copied == list(records.decode(raw))
     assert [r.offset for r in copied] == offsets
