@@ -296,13 +296,27 @@ def held_topics(plan: Plan, target: Mapping[str, Mapping[str, ConfigEntry]]) -> 
 def cleaned_sides(plan: Plan, target: Mapping[str, Mapping[str, ConfigEntry]]) -> dict[str, tuple[str, ...]]:
     """Return on which sides a log cleaner may have taken records, by target topic; topics without any are left out.
 
-    Until its backlog has arrived, a target topic is not compacted: what it lacks then is lost.
+    Until its backlog has arrived, a target topic is not compacted: what it lacks then is lost. So is what somebody's
+    ``cleanup.policy`` took of a topic that is to be compacted on neither side.
 
     :param target: their settings as they are.
     """
-    planned = {t.target_topic: ("source",) for t in plan.topics if t.compacted}
-    compacts = [name for name, entries in target.items() if "compact" in (entries["cleanup.policy"].value or "")]
-    return {**planned, **dict.fromkeys(compacts, ("source", "target"))}
+    cleaned: dict[str, tuple[str, ...]] = {t.target_topic: ("source",) for t in plan.topics if t.compacted}
+    cleans = [t for t in plan.topics if t.target_topic in target and _may_clean(t, target[t.target_topic])]
+    return cleaned | {t.target_topic: ("source", "target") for t in cleans}
+
+
+def _may_clean(t: TopicPlan, there: Mapping[str, ConfigEntry]) -> bool:
+    """Return whether the target's log cleaner may take records of a topic as it is planned.
+
+    :param there: its settings as they are.
+    """
+    policy, lag = there["cleanup.policy"], there.get("min.compaction.lag.ms")
+    if "compact" not in (policy.value or "") or (lag is not None and lag.value == LONG_MAX):
+        return False
+    # Without a planned override it ends with the target's default, which is seen only where nothing overrides it.
+    planned = t.configs.get("cleanup.policy", "" if policy.is_override else policy.value)
+    return t.compacted or "compact" in (planned or "")
 
 
 def left_out(

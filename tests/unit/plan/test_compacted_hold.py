@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +15,7 @@ from airflow_mirror.plan.configs import (
     BY_LAG,
     HELD_OPEN,
     Rules,
+    cleaned_sides,
     held_values,
     is_held,
     may_compact,
@@ -29,6 +31,7 @@ NOW = datetime(2026, 11, 28, tzinfo=UTC)
 LAGS = {"min.compaction.lag.ms": "0", "max.compaction.lag.ms": "9223372036854775807"}
 OWN = {**DEFAULTS, **LAGS}
 BOTH = "compact,delete"
+HELD_LAG = BY_LAG["min.compaction.lag.ms"]
 WORDS = "POLICY_VIOLATION: no"
 
 
@@ -109,3 +112,36 @@ def test_records_without_a_key_block_the_hold_that_compacts_meanwhile() -> None:
 def test_target_without_policies_is_planned_for_all_the_same(hold: str) -> None:
     plan = planned("compact", hold, own={key: value for key, value in OWN.items() if key != "cleanup.policy"})
     assert "cleanup.policy" not in plan.topics[0].held_configs and not found(plan)
+
+
+@pytest.mark.parametrize(
+    ("policy", "hold", "there", "sides"),
+    [
+        ("delete", "delete", {"cleanup_policy": "compact"}, None),
+        ("compact", "delete", {"cleanup_policy": "delete"}, ("source",)),
+        ("compact", "delete", {"cleanup_policy": BOTH}, ("source", "target")),
+        ("compact", "lag", {"cleanup_policy": "compact", "min_compaction_lag_ms": HELD_LAG}, ("source",)),
+        ("compact", "lag", {"cleanup_policy": "compact", "min_compaction_lag_ms": "5"}, ("source", "target")),
+    ],
+    ids=["not compacted by plan", "on hold", "backlog arrived", "held by lag", "hold ended"],
+)  # fmt: skip
+def test_only_a_cleaner_that_may_run_by_plan_excuses_what_the_target_lacks(
+    policy: str, hold: str, there: dict[str, str], sides: tuple[str, ...] | None
+) -> None:
+    plan = planned(policy, hold)
+    (topic,) = plan.topics
+    found = cleaned_sides(plan, {topic.target_topic: configs(**there)})
+    assert found == ({} if sides is None else {topic.target_topic: sides})
+
+
+def test_target_that_is_to_be_compacted_alone_is_cleaned_alone() -> None:
+    """By its owner's choice (``keep_configs``), or by the target's default where the source's don't count."""
+    plan = planned("delete", "delete")
+    (topic,) = plan.topics
+    name, both = topic.target_topic, ("source", "target")
+    kept = replace(plan, topics=(replace(topic, configs={"cleanup.policy": "compact"}),))
+    assert cleaned_sides(kept, {name: configs(cleanup_policy="compact")}) == {name: both}
+    default = replace(plan, topics=(replace(topic, configs={}),))
+    by_default = {"cleanup.policy": ConfigEntry(value="compact", is_default=True)}
+    assert cleaned_sides(default, {name: by_default}) == {name: both}
+    assert cleaned_sides(default, {name: configs(cleanup_policy="compact")}) == {}, "somebody has set it"
