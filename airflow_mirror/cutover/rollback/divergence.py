@@ -25,7 +25,8 @@ class Written:
     """One partition since the opening.
 
     :param cut: its end then, on both sides. :param old_end: its end by now on the old source; ``new_end``: on the target.
-    :param records: data records on the target from the cut on; None: too many to count.
+    :param records: data records on the target from the cut on, without what an open transaction hides or retention has
+        taken; None: too many to count.
     """
 
     tp: TopicPartition
@@ -88,13 +89,16 @@ def divergence(
             break
     moved = {tp: end for tp, end in cut.items() if new[tp] != end or old[tp] != end}
     readable = sum(new[tp] - end for tp, end in moved.items()) <= _READ_AT_MOST
+    starts, stable = target.wire.log_starts(moved), target.wire.last_stable(moved)
+
+    def records(tp: TopicPartition) -> int | None:
+        start, end = max(cut[tp], starts[tp]), min(new[tp], stable[tp])
+        return count_data(target.wire, tp, start, end, committed=True) if readable else None
+
     written = tuple(
-        Written(
-            tp=tp, cut=end, old_end=old[tp], new_end=new[tp],
-            records=count_data(target.wire, tp, end, new[tp], committed=True) if readable else None,
-        )
+        Written(tp=tp, cut=end, old_end=old[tp], new_end=new[tp], records=records(tp))
         for tp, end in sorted(moved.items())
-    )  # fmt: skip
+    )
     ahead = [
         f"{one.tp} has {one.old_end - one.new_end} offsets on the old source that the target lacks"
         for one in written

@@ -29,3 +29,12 @@ def test_one_record_is_told_from_markers_wherever_the_stretch_begins(
     with WireCluster(source.config) as log:
         assert count_data(log, TP, start, end) == written
         assert count_data(log, TP, start, end, committed=True) == readable
+
+
+def test_what_retention_takes_meanwhile_is_not_counted(source: DrivenCluster) -> None:
+    log = source.create("t").logs[0]
+    Writer(log).plain(5)
+    Writer(log).plain(5)
+    log.delete_records(7)
+    with WireCluster(source.config) as wire:
+        assert count_data(wire, TP, 2, 10) == 3

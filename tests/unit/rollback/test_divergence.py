@@ -82,6 +82,17 @@ def test_what_was_written_since_is_counted_by_partition(world: World) -> None:
     assert "records" not in divergence(world.report, REVERSE, world.old, world.new).lines()[1]  # type: ignore[arg-type]
 
 
+def test_what_retention_has_taken_or_a_transaction_hides_is_not_counted(world: World) -> None:
+    """Days after the cut, and while applications write exactly once: a way back needs no record to be read for that."""
+    world.new.wire.start, world.new.wire.end = 60, 90
+    world.new.wire.last_stable = lambda tps: dict.fromkeys(tps, 85)  # type: ignore[method-assign]
+    (one,) = divergence(world.report, REVERSE, world.old, world.new).written  # type: ignore[arg-type]
+    assert (one.cut, one.new_end, one.records) == (50, 90, 85 - 60 - 5)
+    world.new.wire.start = 90
+    (one,) = divergence(world.report, REVERSE, world.old, world.new).written  # type: ignore[arg-type]
+    assert one.records == 0
+
+
 def test_old_source_that_is_ahead_is_refused(world: World) -> None:
     world.old.wire.end = 53
     found = divergence(world.report, REVERSE, world.old, world.new)  # type: ignore[arg-type]

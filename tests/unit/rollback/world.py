@@ -71,13 +71,18 @@ class Ledger(MemoryLedger):
 
 
 class Logs:
-    """The ends of a cluster's logs."""
+    """The bounds of a cluster's logs."""
 
     def __init__(self, end: int) -> None:
-        self.end = end
+        self.start, self.end = 0, end
 
     def log_ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(tps, self.end)
+
+    last_stable = log_ends
+
+    def log_starts(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, self.start)
 
 
 class Cluster(Acls):
