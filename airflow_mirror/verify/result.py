@@ -182,7 +182,7 @@ def differences(comparisons: Iterable[PartitionComparison]) -> list[str]:
 def untouched(found: PartitionComparison, expected: Mapping[TopicPartition, int]) -> str:
     """Return a line if nothing of a partition was compared although there is something, otherwise an empty string.
 
-    :param expected: offset up to which the source held records when the plan was made, by source partition.
+    :param expected: offset up to which the target should hold what the source has, by source partition.
     """
     if found.start_offset < found.end_offset:
         return ""

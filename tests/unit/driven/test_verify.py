@@ -10,7 +10,7 @@ import pytest
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.ranges import IDENTICAL, MAPPED
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.jobs.driver.verify import awaited, longer, reached
+from airflow_mirror.jobs.driver.verify import awaited, begun, longer, reached
 from airflow_mirror.sync.maps import MapSource
 from airflow_mirror.verify import partition
 from airflow_mirror.verify.partition import compare_partitions
@@ -113,6 +113,28 @@ def test_a_target_that_lost_what_was_proven_is_not_equal(
     assert compared(proven=proven).unseen == 20, "its retention is on: that is told"
     source.topics["t"].logs[0].delete_records(20)
     assert compared(held=True, proven=proven).equal, "the source has none of them either"
+
+
+def test_a_target_is_compared_that_follows_its_source_meanwhile(
+    source: DrivenCluster, target: DrivenCluster, compared: Compared, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """The bounds were read with those of 200 partitions; the look for fillers comes when a partition is equal."""
+    source.topics["t"].logs[0].delete_records(20)
+    monkeypatch.setattr(partition, "_together", lambda *_: {})
+    last = sum(1 for _ in range(20, RECORDS, BATCH)) + 1  # of the target's fetches
+    target.script.on("Fetch", Fault(before=trim(target, 5)), nth=last)
+    assert compared().equal and target.topics["t"].logs[0].log_start == 5
+
+
+def test_partition_is_awaited_of_which_the_target_has_nothing_yet(source: DrivenCluster, target: DrivenCluster) -> None:
+    """Its tail copies the first records at this moment; or nobody does, which the comparison then says."""
+    (here,), (there,) = source.create("t").logs, target.create("t").logs
+    Writer(here).plain(BATCH)
+    ranges = ranges_of(source, "t")
+    with WireCluster(target.config) as cluster:
+        assert begun(ranges, cluster, None, patience_s=0.01) == {here.tp: 0}
+        target.script.on("ListOffsets", Fault(before=lambda _request: Writer(there).plain(2)), nth=2)
+        assert begun(ranges, cluster, None) == {here.tp: 2}, "and not the rest of them"
 
 
 def test_a_target_that_has_followed_a_source_into_a_hole_is_equal(

@@ -12,10 +12,12 @@ from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.driver.verify import _nothing_compared, _proven, only_new
 from airflow_mirror.jobs.request import VerifyRequest
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.verify.result import LogBounds, PartitionComparison
-from tests.builders import request
+from tests.builders import plan_of, request, topic_plan
 from tests.unit.cutover.builders import a_plan
 
+MIRROR = Mirror(name="flow", source="a", target="b")
 ZERO, ONE, TWO = (TopicPartition("orders", p) for p in range(3))
 
 
@@ -45,6 +47,24 @@ def test_nothing_passes_of_which_a_transaction_hides_everything(options: dict[st
     behind, ends = {ZERO: "orders-0: hidden", ONE: "orders-1: hidden"}, {ZERO: 0, ONE: 5}
     assert _nothing_compared([nothing, some], arguments, ends, job, behind) == ["orders-0: hidden"]
     assert _nothing_compared([nothing], arguments, ends, job, {}) == []
+
+
+@pytest.mark.parametrize("options", [{"plan": "p"}, {}], ids=str)
+def test_partition_of_which_nobody_has_copied_a_record_never_passes(options: dict[str, Any]) -> None:
+    """Also one that was planned to begin at its end: what came since is to be copied as well."""
+    arguments = request(VerifyRequest, **{"level": "batches", **options})
+    stopped = PartitionComparison(
+        source_topic="orders", target_topic="orders", partition=0, start_offset=1000, end_offset=1000, records=0, bytes=0,
+        equal=True, first_difference=None, offsets_equal=False, source_log=LogBounds(0, 5000, 5000),
+        target_log=LogBounds(1000, 1000, 1000),
+    )  # fmt: skip
+    good = replace(stopped, partition=1, end_offset=5000, records=4000, target_log=LogBounds(1000, 5000, 5000))
+    plan = plan_of(MIRROR, topic_plan("orders", {0: 1000, 1: 1000}, source_topic_id="id"))
+    job = CopyJob(mirror=plan.mirror, source="s", target="t", plan=plan, options=CopyOptions(mirror="flow"))
+    ends = {ZERO: 5000, ONE: 5000}
+    line = "orders-0: the source holds offsets 1000 to 4999, the target none of them yet"
+    assert _nothing_compared([stopped, good], arguments, ends, job, {}) == [line]
+    assert _nothing_compared([stopped, good], replace(arguments, only_new=True), ends, job, {}) == []
 
 
 def test_what_the_targets_retention_took_is_not_proven() -> None:
