@@ -36,6 +36,11 @@ class PartitionLag:
         return max(0, self.end - self.position)
 
     @property
+    def is_ahead(self) -> bool:
+        """Whether the target has more than the source, which was read behind it: no copy of it does that."""
+        return self.position > max(self.end, self.log_end)
+
+    @property
     def held(self) -> Held | None:
         """What waits for an open transaction; None: nothing."""
         return Held(source=self.source, since=self.end, end=self.log_end) if self.end < self.log_end else None
@@ -145,11 +150,20 @@ class CatchUp:
         """Add one sample; return whether the mirror has caught up.
 
         :param now_s: seconds of a monotonic clock.
-        :raises NeedsHuman: names every partition that does not move.
+        :raises NeedsHuman: names every partition that does not move, or of which the target has more than the source.
         """
         behind = [lag for lag in lags if lag.records > self.max_lag_records]
         self._good = 0 if behind else self._good + 1
         self.held = standing(self._before or lags, lags)
+        # Twice in a row: a leader that has just taken over may not know yet where its log ends.
+        before = {lag.source for lag in self._before if lag.is_ahead}
+        if ahead := [lag for lag in lags if lag.is_ahead and lag.source in before]:
+            raise NeedsHuman(
+                f"the target has more than the source of {len(ahead)} partition(s)",
+                some((f"{lag.source}: at {lag.position:,}, the source ends at {lag.end:,}" for lag in ahead), 10),
+                "Somebody else has written to the target, or the source has lost records. 'airflow-mirror verify' says "
+                "where they differ.",
+            )
         self._before = lags
         stuck = []
         for lag in lags:

@@ -63,6 +63,17 @@ def test_partition_that_just_fell_behind_is_not_stuck() -> None:
         judge.look(lags(100, end=200), 1061)
 
 
+def test_target_that_has_more_than_its_source_has_not_caught_up() -> None:
+    """Somebody wrote there: so many records of the source may be missing, and none would be told."""
+    judge = CatchUp(max_lag_records=0, samples=3, stuck_after_s=60)
+    assert not judge.look(lags(103), 0)
+    with pytest.raises(NeedsHuman, match=r"of 1 partition\(s\): t-0: at 103, the source ends at 100\."):
+        judge.look(lags(103), 1)
+    judge = CatchUp(max_lag_records=0, samples=3, stuck_after_s=60)
+    looks = [lags(103), lags(100), lags(103), [PartitionLag(ZERO, 103, 100, 104)]]
+    assert [judge.look(one, n) for n, one in enumerate(looks)][-1], "a new leader did not know yet where its log ends"
+
+
 def test_no_partition_at_all_is_caught_up() -> None:
     assert CatchUp(max_lag_records=0, samples=1, stuck_after_s=60).look([], 0)
     assert summary([]) == {"partitions": 0, "lag_records": 0, "max_lag_records": 0, "worst": None}
