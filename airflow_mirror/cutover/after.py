@@ -6,6 +6,7 @@ whichever worker, sees the same.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from airflow_mirror.cutover.decision import OPENED, fence_state
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.quiet import written_by
 from airflow_mirror.cutover.raised import intent_of
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.errors import InputError, SourceNotSilent
@@ -49,7 +51,8 @@ class GroupAfter:
 class After:
     """What was seen.
 
-    :param seconds: since the target was opened. :param moved: offsets written to the old source since, by partition.
+    :param seconds: since the target was opened.
+    :param moved: offsets by which partitions of the old source have moved that took records since.
     :param fence: ``up``, ``gone``, ``open`` (on purpose) or ``callable`` (nobody can look).
     :param copied_by: the mirror that writes to the old source; "": none does.
     """
@@ -103,10 +106,26 @@ def look_after(on: Platform, report: CutoverReport | None, now: float) -> After:
     intent = None if state is None or state.id != report.id else intent_of(on.target, report.mirror, state)
     return After(
         mirror=report.mirror, seconds=max(0.0, now - opened),
-        moved={tp: there[tp] - end for tp, end in cut.items() if there[tp] != end},
+        moved=_written(source, cut, there),
         fence="open" if intent is None or state is None or state.phase != OPENED else _fence(state.kind, intent, source),
         copied_by="" if intent is None else intent.copied_by, groups=_groups(report, on.target.admin),
     )  # fmt: skip
+
+
+def _written(
+    source: ClusterAdmin, cut: Mapping[TopicPartition, int], there: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Return by how much the ends of partitions have moved that took records since, or lost some.
+
+    The marker of a transaction that had registered a partition comes minutes later, whatever the fence: it is no write.
+    """
+    moved = {tp: there[tp] - end for tp, end in cut.items() if there[tp] != end}
+    starts = source.wire.log_starts(moved)
+    # What retention has taken by now, nobody can tell from a write.
+    marked = [
+        tp for tp in moved if starts[tp] <= cut[tp] < there[tp] and not written_by(source.wire, tp, cut[tp], there[tp])
+    ]
+    return {tp: by for tp, by in moved.items() if tp not in marked}
 
 
 def _fence(kind: str, intent: Intent, source: ClusterAdmin) -> str:

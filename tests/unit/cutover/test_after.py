@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.cutover import after
 from airflow_mirror.cutover.after import After, look_after
 from airflow_mirror.cutover.decision import CLOSED
 from airflow_mirror.cutover.report import RUNNING, CutoverReport
@@ -18,8 +19,9 @@ DENY = rule("orders", "WRITE", "DENY")
 
 
 @pytest.fixture
-def world() -> World:
-    """The cutover of one topic at offset 50, opened at second 2; its group was set to 7."""
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    """The cutover of one topic at offset 50, opened at second 2; its group was set to 7. At 90 and behind are markers."""
+    monkeypatch.setattr(after, "written_by", lambda _log, _tp, start, end: ["a producer"] * (min(end, 90) > start))
     made = World()
     made.old.shut = False
     made.new.wire.end = 60
@@ -64,6 +66,20 @@ def test_write_to_a_fenced_source_is_an_error_with_its_place(world: World) -> No
     assert "the old source was written to: orders-0 by 3; its fence is up" in found.lines()[0]
     with pytest.raises(SourceNotSilent, match=r"took writes since the cutover \(orders-0 by 3\), although it is fenced"):
         found.raise_if_wrong()
+
+
+def test_marker_of_a_transaction_that_met_the_fence_is_no_write(world: World) -> None:
+    """It had registered the partition, and written nothing: its end comes minutes later."""
+    world.report.ends[0]["end"], world.old.wire.end = 90, 91
+    found = look(world)
+    found.raise_if_wrong()
+    assert not found.moved and "the old source is silent" in found.lines()[0]
+    world.old.wire.start = 91
+    with pytest.raises(SourceNotSilent):
+        look(world).raise_if_wrong()
+    world.old.wire.start, world.old.wire.end = 0, 89
+    with pytest.raises(SourceNotSilent):
+        look(world).raise_if_wrong()
 
 
 def test_reverse_mirror_may_write_to_the_old_source(world: World) -> None:
