@@ -37,9 +37,12 @@ def comparing(source: str, target: str, level: str, processes: int) -> Iterator[
             check_level(level)
             total, verdicts = sum(map(len, dealt)), list[PartitionComparison]()
             running = [pool.submit(_compare, list(p), source, target, level, maps, isolation) for p in dealt if p]
-            for each in as_completed(running):
-                verdicts += each.result()
-                log.info("compared %s of %s", f"{len(verdicts):,}", count(total, "partition"))
+            try:
+                for each in as_completed(running):
+                    verdicts += each.result()
+                    log.info("compared %s of %s", f"{len(verdicts):,}", count(total, "partition"))
+            finally:  # what has failed need not be compared for hours first
+                pool.shutdown(wait=False, cancel_futures=True)
             return sorted(verdicts, key=lambda v: (v.source_topic, v.partition))
 
         yield Comparing(processes * _LISTS, compare)
