@@ -7,7 +7,7 @@ A subject may be of a context, as ``:.context:subject``; ids are one context's. 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -125,6 +125,27 @@ def part(whole: Held, subjects: Collection[str]) -> Held:
     )  # fmt: skip
 
 
+def version_at(
+    registry: Registry, subject: str, number: int, *, deleted: bool = False, none: bool = False
+) -> Version | None:  # fmt: skip
+    """Return the version at a place; None: there is none. Errors as :meth:`.Registry.ask`, as is ``none``.
+
+    :param deleted: also one that is deleted softly; the answer does not say which it is.
+    """
+    path = f"/subjects{path_of(subject)}/versions/{number}"
+    found = registry.ask("GET", f"{path}?deleted=true" if deleted else path, none=none)
+    # What the default context lacks, Confluent's looks for in all others, and answers with that one's.
+    if found is None or _plain(found.get("subject", subject)) != _plain(subject):
+        return None
+    body = {name: found[name] for name in _BODY if found.get(name)}
+    return Version(subject=subject, number=number, id=int(found["id"]), body=body)
+
+
+def _plain(subject: str) -> str:
+    """Return a subject without the name of the default context, which it may have and registries leave out."""
+    return subject.removeprefix(":.:")
+
+
 def _contents(registry: Registry) -> tuple[set[str], set[str]]:
     """Return the names of contexts and of subjects."""
     contexts = {f":{one.strip(':')}:" for one in registry.ask("GET", "/contexts", none=True) or () if one.strip(":.")}
@@ -141,12 +162,8 @@ def _versions(registry: Registry, subject: str) -> list[Version]:
     # Behind the list of all: what is registered in between is in none, and not taken for deleted.
     live = set(registry.ask("GET", f"/subjects{path_of(subject)}/versions") or ())
     for number in numbers:
-        found = registry.ask("GET", f"/subjects{path_of(subject)}/versions/{number}?deleted=true")
-        if found is not None:  # gone meanwhile
-            body = {name: found[name] for name in _BODY if found.get(name)}
-            versions.append(
-                Version(subject=subject, number=int(number), id=int(found["id"]), body=body, deleted=number not in live)
-            )
+        if (found := version_at(registry, subject, int(number), deleted=True)) is not None:  # None: gone meanwhile
+            versions.append(replace(found, deleted=number not in live))
     return versions
 
 

@@ -25,7 +25,18 @@ from airflow_mirror.sync.schemas.difference import (
     registering,
     setting,
 )
-from airflow_mirror.sync.schemas.held import IMPORT, READONLY, Held, Place, Version, is_context, part, path_of, read
+from airflow_mirror.sync.schemas.held import (
+    IMPORT,
+    READONLY,
+    Held,
+    Place,
+    Version,
+    is_context,
+    part,
+    path_of,
+    read,
+    version_at,
+)
 from airflow_mirror.sync.schemas.hold import HELD, hold, mode_of, open_in
 from airflow_mirror.sync.schemas.registry import Registry
 
@@ -301,13 +312,12 @@ class _Filling:
 
     def _there(self, one: Version) -> int | None:
         """Return the id of what is at a version's place on the target; None: nothing is."""
-        path = f"/subjects{path_of(one.subject)}/versions/{one.number}?deleted=true"
-        found = self._target.ask("GET", path)
-        return None if found is None else int(found["id"])
+        found = version_at(self._target, one.subject, one.number, deleted=True)
+        return None if found is None else found.id
 
     def _is_deleted(self, one: Version) -> bool:
         """Return whether the source says so once more: one that lags behind may have told less than it has."""
-        return self._source.ask("GET", f"/subjects{path_of(one.subject)}/versions/{one.number}", none=True) is None
+        return version_at(self._source, one.subject, one.number, none=True) is None
 
     def _touching(self, name: str) -> Any:
         return self._way.opened(name) if self._way.held and name else nullcontext()

@@ -1,6 +1,7 @@
 """A registry that answers as Confluent's API is documented, in this process.
 
-Ids are one context's; versions may be deleted softly; an id and a version that are sent count in mode IMPORT alone, in
+Ids are one context's. A version that the default context lacks is looked for in the others, and the answer names the
+subject that has it. Versions may be deleted softly; an id and a version that are sent count in mode IMPORT alone, in
 which nobody registers without them, and in which a version is written over. In mode READONLY nothing changes but modes.
 What a live version refers to is not deleted, and with its last version a subject loses its settings and its mode.
 Compatibility is not looked at.
@@ -109,7 +110,7 @@ class DrivenRegistry:
             case ["subjects"]:
                 prefix = query.get("subjectPrefix", "")
                 names = {s for s, v in self.subjects if every or (s, v) not in self.deleted}
-                return 200, sorted(s for s in names if (s.startswith(prefix) if prefix else not s.startswith(":.")))
+                return 200, sorted(s for s in names if s.startswith(prefix))
             case ["subjects", subject, "versions"] if method == "POST":
                 return self._register(subject, body)
             case ["subjects", subject, "versions"]:
@@ -133,12 +134,15 @@ class DrivenRegistry:
         return next(self.modes[one] for one in (name, context, "") if one in self.modes)
 
     def _version(self, method: str, subject: str, version: int, every: bool) -> tuple[int, Any]:
-        place = subject, version
-        if place not in self.subjects or (place in self.deleted and not every):
+        there = {s for s, v in self.subjects if v == version and (every or (s, v) not in self.deleted)}
+        if method == "GET" and subject not in there:
+            others = sorted(s for s in there if s.startswith(":.") and s[1:].partition(":")[2] == subject)
+            subject = next(iter(others), subject)
+        if subject not in there:
             return 404, {"error_code": 40402, "message": "Version not found."}
         if method == "DELETE":
             return self._delete(subject, version)
-        its = self.subjects[place]
+        its = self.subjects[subject, version]
         return 200, {"subject": subject, "version": version, "id": its, **self.schemas[self.key(subject, its)]}
 
     def _delete(self, subject: str, version: int) -> tuple[int, Any]:

@@ -49,6 +49,17 @@ def test_everything_moves_with_its_ids_and_a_second_move_does_nothing(both: Any)
     assert (again.done, again.conflicts, there.wrote) == ([], [], [])
 
 
+def test_subject_of_the_same_name_in_another_context_is_another_one(both: Any) -> None:
+    """A registry answers with that one's version where the default context has none: it passed for the one asked for."""
+    here, there = both
+    there.register(30, LONG, ":.dev:a-value", 1)  # another schema under the same id
+    there.register(40, LONG, ":.dev:proto-value", 1)
+    here.register(51, INT, ":.dev:gone-value", 1)  # lives, and the one of the default context is deleted
+    moved(here, there)
+    assert there.subjects["a-value", 1] == 30 and there.schemas[30] == here.schemas[30]
+    assert there.subjects["proto-value", 1] == 40 and there.deleted == here.deleted
+
+
 class Killed(BaseException):
     pass
 
