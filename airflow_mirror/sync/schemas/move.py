@@ -212,11 +212,7 @@ class _Filling:
         for one in todo.delete:
             deletions.setdefault(one.subject, []).append(one)
         if self._way.sends_ids and "" in settings:
-            if self._way.held:
-                self.conflicts.append("settings of all subjects are not set: the target is in mode READONLY")
-            else:
-                self._set("", settings[""])
-            settings.pop("")
+            self._set_for_all(settings.pop(""))
         if to_hold:
             self._do(HELD, partial(hold, self._target))
             self._way.held = True
@@ -226,11 +222,14 @@ class _Filling:
         # What others refer to stays until these have come.
         needed = {place for one in todo.register for place in one.refers_to}
         coming = {one.place for one in todo.register} - needed
-        for subject, versions in groupby(todo.register, lambda one: one.subject):
+        groups = [(subject, list(its)) for subject, its in groupby(todo.register, lambda one: one.subject)]
+        last = {subject: at for at, (subject, _) in enumerate(groups)}
+        for at, (subject, versions) in enumerate(groups):
             with self._way.opened(subject) as shut:
                 its = settings.pop(subject, None) if self._way.sends_ids else None
-                self._bring(list(versions), its, shut)
-                for one in deletions.pop(subject, ()):
+                self._bring(versions, its, shut)
+                # With the last live version the subject's settings go: while more are to come, that is none of it.
+                for one in deletions.pop(subject, ()) if at == last[subject] else ():
                     if one.place in coming and one.place in self._came:
                         self._delete(one, later.append)
                     else:
@@ -244,6 +243,12 @@ class _Filling:
                 self._delete(one)
         for name, mode in todo.modes.items():
             self._change_mode(name, mode)
+
+    def _set_for_all(self, its: Mapping[str, Any]) -> None:
+        if self._way.held:
+            self.conflicts.append("settings of all subjects are not set: the target is in mode READONLY")
+        else:
+            self._set("", its)
 
     def _bring(self, versions: Sequence[Version], its: Mapping[str, Any] | None, shut: str) -> None:
         """Register versions of one subject, behind its setting. :param shut: why that can't be; "": it can."""

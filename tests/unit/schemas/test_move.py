@@ -16,6 +16,7 @@ from airflow_mirror.sync.schemas.registry import Registry
 from tests.unit.schemas.moving import (
     INT,
     LONG,
+    ORDER,
     STRING,
     fill,
     moved,
@@ -264,6 +265,23 @@ def test_deletion_comes_with_its_subject_and_waits_for_no_other(both: Any) -> No
     here.register(90, '"fails"', "zz-value", 1)
     moved(here, there)
     assert there.deleted == here.deleted
+
+
+def test_subject_keeps_its_settings_where_its_first_versions_are_deleted_ones(both: Any) -> None:
+    """Others refer to them, so they come before the rest; their deletion took the subject's settings away."""
+    here, there = both
+    refers = {"references": [{"name": "T", "subject": "t-value", "version": 1}]}
+    here.register(60, ORDER, "m-value", 1, **refers)
+    here.register(61, INT, "n-value", 1)
+    here.register(62, STRING, "t-value", 1)
+    here.register(63, LONG, "t-value", 2)
+    here.deleted.add(("t-value", 1))
+    here.settings["t-value"] = "NONE"
+    there.register(60, LONG, "theirs-value", 1)  # so what refers to it does not come
+    moved(here, there)
+    order = [one for one in there.wrote if one.startswith(("register t", "register n", "delete t"))]
+    assert order == ["register t-value 1 62", "register n-value 1 61", "register t-value 2 63", "delete t-value 1"]
+    assert there.settings["t-value"] == "NONE" and ("m-value", 1) not in there.subjects
 
 
 def test_some_subjects_come_with_what_they_refer_to_and_nothing_else_is_read_or_set(both: Any) -> None:
