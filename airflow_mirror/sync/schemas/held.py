@@ -148,24 +148,36 @@ def _plain(subject: str) -> str:
 
 def _contents(registry: Registry) -> tuple[set[str], set[str]]:
     """Return the names of contexts and of subjects."""
-    contexts = {f":{one.strip(':')}:" for one in registry.ask("GET", "/contexts", none=True) or () if one.strip(":.")}
-    if (listed := registry.ask("GET", path := "/subjects?deleted=true")) is None:  # it would pass for an empty one
+    listed = _listed(registry, "/contexts", none=True) or ()
+    contexts = {f":{one.strip(':')}:" for one in listed if one.strip(":.")}
+    if (names := _listed(registry, path := "/subjects?deleted=true")) is None:  # it would pass for an empty one
         raise BrokerError(f"ask the {registry.role}'s schema registry for {path}", 404, "not found")
-    subjects = set(listed)
+    subjects = set(names)
     for context in contexts:  # a registry without contexts would take a prefix for that of a name
-        subjects.update(_listed(registry, f"/subjects?subjectPrefix={quote(context, safe='')}", "&"))
+        subjects.update(_listed(registry, f"{path}&subjectPrefix={quote(context, safe='')}") or ())
     return contexts, subjects
 
 
 def _versions(registry: Registry, subject: str) -> list[Version]:
-    numbers, versions = _listed(registry, f"/subjects{path_of(subject)}/versions"), list[Version]()
+    path, versions = f"/subjects{path_of(subject)}/versions", list[Version]()
+    numbers = registry.ask("GET", f"{path}?deleted=true") or ()
     # Behind the list of all: what is registered in between is in none, and not taken for deleted.
-    live = set(registry.ask("GET", f"/subjects{path_of(subject)}/versions") or ())
+    live = set(registry.ask("GET", path) or ())
     for number in numbers:
         if (found := version_at(registry, subject, int(number), deleted=True)) is not None:  # None: gone meanwhile
             versions.append(replace(found, deleted=number not in live))
     return versions
 
 
-def _listed(registry: Registry, path: str, sign: str = "?") -> list[Any]:
-    return list(registry.ask("GET", f"{path}{sign}deleted=true") or ())
+def _listed(registry: Registry, path: str, *, none: bool = False) -> list[str] | None:
+    """Return all names of a list; None: there is none. Errors as :meth:`.Registry.ask`, as is ``none``."""
+    # Confluent's ends a list at a limit (20,000 by default, since 7.9) without a word. One that knows no offset answers
+    # with the same list again.
+    if (page := registry.ask("GET", path, none=none)) is None:
+        return None
+    found = dict.fromkeys(page)
+    while page:
+        more = registry.ask("GET", f"{path}{'&' if '?' in path else '?'}offset={len(found)}", none=none) or ()
+        page = [one for one in more if one not in found]
+        found |= dict.fromkeys(page)
+    return list(found)

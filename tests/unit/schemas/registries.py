@@ -35,6 +35,7 @@ class DrivenRegistry:
     :ivar settings: by subject or context, "" for all; ``modes`` likewise.
     :ivar asked: paths, with the Authorization header. :ivar wrote: what changed something.
     :ivar status: of every answer, which is ``page`` then; 0: as it is. :ivar refuses: a schema with this text.
+    :ivar limit: of lists of subjects and contexts, which go on at an offset then; 0: all, whatever the offset.
     :ivar ignores_ids: that are sent. :ivar has_modes: and contexts. :ivar guids: of a schema, by its content; empty
         unless ``gives_guids``, or somebody fills it.
     """
@@ -49,6 +50,7 @@ class DrivenRegistry:
     wrote: list[str] = field(default_factory=list)
     status: int = 0
     page: Any = field(default_factory=dict)
+    limit: int = 0
     ignores_ids: bool = False
     has_modes: bool = True
     gives_guids: bool = False
@@ -106,11 +108,12 @@ class DrivenRegistry:
                 every_one = [key if isinstance(key, tuple) else (".", key) for key in same]
                 return 200, [{"context": context, "id": n} for context, n in every_one]
             case ["contexts"] if self.has_modes:
-                return 200, [".", *sorted({s[1:].partition(":")[0] for s, _ in self.subjects if s.startswith(":.")})]
+                known = {s[1:].partition(":")[0] for s, _ in self.subjects if s.startswith(":.")}
+                return 200, self._page([".", *sorted(known)], query)
             case ["subjects"]:
                 prefix = query.get("subjectPrefix", "")
                 names = {s for s, v in self.subjects if every or (s, v) not in self.deleted}
-                return 200, sorted(s for s in names if s.startswith(prefix))
+                return 200, self._page(sorted(s for s in names if s.startswith(prefix)), query)
             case ["subjects", subject, "versions"] if method == "POST":
                 return self._register(subject, body)
             case ["subjects", subject, "versions"]:
@@ -123,6 +126,10 @@ class DrivenRegistry:
             case ["mode", *name] if self.has_modes:
                 return self._mode(method, "".join(name), body.get("mode"), query)
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
+
+    def _page(self, names: list[str], query: dict[str, str]) -> list[str]:
+        begin = int(query.get("offset", "0"))
+        return names[begin : begin + self.limit] if self.limit else names
 
     def _mode(self, method: str, name: str, mode: str | None, query: dict[str, str]) -> tuple[int, Any]:
         if mode == "IMPORT" and query.get("force") != "true" and any(one == name for one, _ in self.subjects):

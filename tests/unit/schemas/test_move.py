@@ -61,6 +61,16 @@ def test_subject_of_the_same_name_in_another_context_is_another_one(both: Any) -
     assert there.subjects["proto-value", 1] == 40 and there.deleted == here.deleted
 
 
+def test_lists_that_end_at_a_limit_are_read_to_their_end(both: Any) -> None:
+    """What stood behind it was not moved, and nobody heard of it; of a target it passed for what it lacks."""
+    here, there = both
+    here.limit = 3
+    found = moved(here, there, complete=True)
+    assert found.versions == 7 and there.holds() == here.holds()
+    there.limit, there.wrote = 2, []
+    assert moved(here, there).done == [] and there.wrote == []
+
+
 class Killed(BaseException):
     pass
 
