@@ -199,7 +199,7 @@ class _Filling:
     def __init__(self, source: Registry, target: Registry, way: _Way, say: Callable[[str], object]) -> None:
         self._source, self._target, self._way, self._say = source, target, way, say
         self.done, self.conflicts = list[str](), list[str]()
-        self._left, self._came = set[Place](), set[Place]()
+        self._left, self._came, self._lacked = set[Place](), set[Place](), set[Place]()
 
     def fill(self, todo: Difference, *, to_hold: bool) -> None:
         """Do what is to be done.
@@ -221,7 +221,7 @@ class _Filling:
                 self._set(name, settings.pop(name))
         # What others refer to stays until these have come.
         needed = {place for one in todo.register for place in one.refers_to}
-        coming = {one.place for one in todo.register} - needed
+        self._lacked = {one.place for one in todo.register}
         groups = [(subject, list(its)) for subject, its in groupby(todo.register, lambda one: one.subject)]
         last = {subject: at for at, (subject, _) in enumerate(groups)}
         for at, (subject, versions) in enumerate(groups):
@@ -230,7 +230,7 @@ class _Filling:
                 self._bring(versions, its, shut)
                 # With the last live version the subject's settings go: while more are to come, that is none of it.
                 for one in deletions.pop(subject, ()) if at == last[subject] else ():
-                    if one.place in coming and one.place in self._came:
+                    if one.place in self._came and one.place not in needed:
                         self._delete(one, later.append)
                     else:
                         later.append(one)
@@ -284,6 +284,9 @@ class _Filling:
     def _delete(self, one: Version, refused: Callable[[Version], object] | None = None) -> None:
         """Delete it, if the source says once more that it is deleted. :param refused: told, instead of people."""
         if one.place in self._left or not self._is_deleted(one):
+            return
+        if one.place in self._lacked and one.place not in self._came:  # somebody else's: not ours to delete
+            self.conflicts.append(f"{one} is deleted on the source, and was registered on the target meanwhile")
             return
         path = f"/subjects{path_of(one.subject)}/versions/{one.number}"
         try:

@@ -214,6 +214,18 @@ def test_what_applications_registered_on_the_target_meanwhile_stays(both: Any) -
     ]
 
 
+def test_version_that_others_registered_on_the_target_meanwhile_is_not_deleted_there(both: Any) -> None:
+    """It is deleted on the source, and who has registered it on the target may use it there."""
+    here, there = both
+    comes = lambda: there.register(50, LONG, "gone-value", 1)  # noqa: E731
+    meanwhile(there, lambda *asked: asked == ("PUT", "/mode/gone-value"), comes)
+    found = moved(here, there)
+    assert there.deleted == {("z user/value", 2)} and there.subjects["gone-value", 1] == 50
+    assert "gone-value version 1 is deleted on the source, and was registered on the target meanwhile" in found.conflicts
+    moved(here, there, complete=True)
+    assert there.deleted == here.deleted, "by a person's word"
+
+
 def test_moves_in_both_directions_leave_no_mode_behind() -> None:
     """A wave's tail and the way back of another one share two registries: each took the other's IMPORT for a setting."""
     with driven() as old, driven() as new:
