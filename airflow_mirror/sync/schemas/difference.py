@@ -32,6 +32,7 @@ class Difference:
         """Return what is to be done, a line each."""
         return [
             *map(registering, self.register), *map(deleting, self.delete), *starmap(setting, self.settings.items()),
+            *(normalizing(name) for name, its in self.settings.items() if its != at_first(its)),
             *starmap(changing_mode, self.modes.items()),
         ]  # fmt: skip
 
@@ -49,6 +50,16 @@ def deleting(one: Version) -> str:
 def setting(name: str, its: Mapping[str, Any]) -> str:
     """Return the line of a setting."""
     return f"set {its['compatibility']} of {name or 'all subjects'}"
+
+
+def at_first(its: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return settings as they are set while versions come: a registry that normalizes rewrites what it is given."""
+    return {key: value for key, value in its.items() if key != "normalize" or not value}
+
+
+def normalizing(name: str) -> str:
+    """Return the line of the rest of a setting."""
+    return f"set normalize of {name or 'all subjects'}"
 
 
 def changing_mode(name: str, mode: str | None) -> str:
@@ -117,10 +128,11 @@ def _own(here: Held, there: Held, conflicts: list[str], *, complete: bool) -> di
     for name, its in here.settings.items():
         has, first = there.settings.get(name), name not in known and not _held_by(name, there.modes)
         # Those of all subjects are there by default; while there are no subjects they are nobody's.
-        if (has is None and (first or complete)) or (has != its and name == "" and first):
+        begun = complete and its != at_first(its) == has
+        if (has is None and (first or complete)) or (has != its and name == "" and first) or begun:
             settings[name] = its
         elif has != its:
-            told = f"{its['compatibility']} on the source, {has['compatibility'] if has else 'none'} on the target"
+            told = f"{_said(its)} on the source, {_said(has) if has else 'none'} on the target"
             conflicts.append(f"settings of {name or 'all subjects'} differ: {told}")
     for name in sorted({*here.modes, *there.modes}):
         found = there.modes.get(name)
@@ -133,6 +145,10 @@ def _own(here: Held, there: Held, conflicts: list[str], *, complete: bool) -> di
         if wanted != modes.get(name, found):
             conflicts.append(f"mode of {name}: {wanted or 'none'} on the source, {found or 'none'} on the target")
     return {"settings": settings, "modes": modes}
+
+
+def _said(its: Mapping[str, Any]) -> str:
+    return f"{its['compatibility']}{', normalize' if its.get('normalize') else ''}"
 
 
 def _ordered(versions: Mapping[Place, Version]) -> list[tuple[Place, list[Place]]]:

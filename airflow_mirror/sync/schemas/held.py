@@ -103,9 +103,8 @@ def read(registry: Registry, also: Held | None = None, only: Collection[str] | N
     settings, modes = dict[str, Mapping[str, Any]](), dict[str, str]()
     others = {*also.settings, *also.modes, *(subject for subject, _ in also.versions)} if also else set[str]()
     for name in sorted({*([""] if only is None else []), *contexts, *subjects, *others}):
-        if its := registry.ask("GET", f"/config{path_of(name)}", none=True):
-            level = its.get("compatibilityLevel") or its.get("compatibility")
-            settings[name] = {k: v for k, v in its.items() if k != "compatibilityLevel"} | {"compatibility": level}
+        if its := settings_of(registry, name):
+            settings[name] = its
         if name and (mode := registry.mode(name)):
             modes[name] = mode
     return Held(versions=versions, settings=settings, modes=modes)
@@ -139,6 +138,14 @@ def version_at(
         return None
     body = {name: found[name] for name in _BODY if found.get(name)}
     return Version(subject=subject, number=number, id=int(found["id"]), body=body)
+
+
+def settings_of(registry: Registry, name: str) -> Mapping[str, Any] | None:
+    """Return what a subject, a context or all of them ("") have set, as it is sent; None: nothing of their own."""
+    if not (its := registry.ask("GET", f"/config{path_of(name)}", none=True)):
+        return None
+    level = its.get("compatibilityLevel") or its.get("compatibility")
+    return {key: value for key, value in its.items() if key != "compatibilityLevel"} | {"compatibility": level}
 
 
 def _plain(subject: str) -> str:

@@ -19,9 +19,11 @@ from airflow_mirror.errors import BrokerError, InputError, MirrorError, NeedsHum
 from airflow_mirror.sync.schemas import apicurio
 from airflow_mirror.sync.schemas.difference import (
     Difference,
+    at_first,
     changing_mode,
     compare,
     deleting,
+    normalizing,
     registering,
     setting,
 )
@@ -35,6 +37,7 @@ from airflow_mirror.sync.schemas.held import (
     part,
     path_of,
     read,
+    settings_of,
     version_at,
 )
 from airflow_mirror.sync.schemas.hold import HELD, hold, mode_of, open_in
@@ -200,13 +203,14 @@ class _Filling:
         self._source, self._target, self._way, self._say = source, target, way, say
         self.done, self.conflicts = list[str](), list[str]()
         self._left, self._came, self._lacked = set[Place](), set[Place](), set[Place]()
+        self._unfinished = dict[str, Mapping[str, Any]]()
 
     def fill(self, todo: Difference, *, to_hold: bool) -> None:
         """Do what is to be done.
 
         Settings come before what they are about: who goes on after a kill can't tell a default from a setting, and
         changes none of what the target has. Without a mode IMPORT one would be gone by when versions are registered, and
-        so comes behind them.
+        so comes behind them. And so does ``normalize`` everywhere: it would have their texts rewritten.
         """
         settings, later, deletions = dict(todo.settings), list[Version](), dict[str, list[Version]]()
         for one in todo.delete:
@@ -237,6 +241,9 @@ class _Filling:
         for name, its in sorted(settings.items()):
             with self._touching(name):
                 self._set(name, its)
+        for name, its in self._unfinished.items():
+            with self._touching(name):
+                self._set_rest(name, its)
         rest = {one.place for one in (*later, *chain.from_iterable(deletions.values()))}
         for one in (one for one in todo.delete if one.place in rest):
             with self._touching(one.subject):
@@ -269,8 +276,8 @@ class _Filling:
         # In mode IMPORT nobody else can register any more, and the registry would write over what is there.
         found = self._there(one)
         if found is not None:
-            if found != one.id:
-                self._leave(one, f"id {one.id} on the source, and id {found} on the target, registered meanwhile")
+            if found.id != one.id:
+                self._leave(one, f"id {one.id} on the source, and id {found.id} on the target, registered meanwhile")
             return
         try:
             self._do(registering(one), partial(self._post, one))
@@ -280,6 +287,16 @@ class _Filling:
             self._leave(one, f"not registered: {e}")  # others need not wait for it
         else:
             self._came.add(one.place)
+            self._look_at(one)
+
+    def _look_at(self, one: Version) -> None:
+        """Look whether the target has kept a version as it was sent: one that normalizes by itself rewrites it."""
+        found = self._there(one) if self._way.sends_ids else None
+        if found is not None and found.content != one.content:
+            self.conflicts.append(
+                f"{one} is id {one.id} on the source, and another schema (id {found.id}) on the target, which has "
+                "rewritten it: look for normalize in its settings"
+            )
 
     def _delete(self, one: Version, refused: Callable[[Version], object] | None = None) -> None:
         """Delete it, if the source says once more that it is deleted. :param refused: told, instead of people."""
@@ -312,16 +329,15 @@ class _Filling:
                 f"{one} on the target", f"it was registered under id {(got or {}).get('id')} instead of {one.id}",
                 "Delete it there. This registry does not keep ids: use another one.",
             )  # fmt: skip
-        if not self._way.sends_ids and self._there(one) != one.id:
+        if not self._way.sends_ids and ((found := self._there(one)) is None or found.id != one.id):
             raise NeedsHuman(
                 f"{one} on the target", "somebody has registered meanwhile, and it has another number",
                 "Delete it there, and call it again.",
             )  # fmt: skip
 
-    def _there(self, one: Version) -> int | None:
-        """Return the id of what is at a version's place on the target; None: nothing is."""
-        found = version_at(self._target, one.subject, one.number, deleted=True)
-        return None if found is None else found.id
+    def _there(self, one: Version) -> Version | None:
+        """Return what is at a version's place on the target; None: nothing is."""
+        return version_at(self._target, one.subject, one.number, deleted=True)
 
     def _is_deleted(self, one: Version) -> bool:
         """Return whether the source says so once more: one that lags behind may have told less than it has."""
@@ -332,11 +348,26 @@ class _Filling:
 
     def _set(self, name: str, its: Mapping[str, Any]) -> None:
         """Set what nobody has set; of all subjects there always is something, and an Apicurio tells that of each."""
-        own = bool(name) and self._way.sends_ids
-        if own and self._target.ask("GET", f"/config{path_of(name)}", none=True) is not None:
+        first, own = at_first(its), bool(name) and self._way.sends_ids
+        found = settings_of(self._target, name) if own else None
+        if found not in (None, first):
             self.conflicts.append(f"settings of {name} were set on the target meanwhile")
             return
-        self._do(setting(name, its), partial(self._target.ask, "PUT", f"/config{path_of(name)}", its))
+        if found is None:
+            self._do(setting(name, first), partial(self._target.ask, "PUT", f"/config{path_of(name)}", first))
+        if first != its:
+            self._unfinished[name] = its
+
+    def _set_rest(self, name: str, its: Mapping[str, Any]) -> None:
+        """Set all of what was set in part before the versions, unless somebody has changed that meanwhile."""
+        if not name and self._way.held:
+            self.conflicts.append("normalize of all subjects is not set: the target is in mode READONLY")
+            return
+        found = settings_of(self._target, name)
+        if found is None or not at_first(its).items() <= found.items():
+            self.conflicts.append(f"settings of {name or 'all subjects'} were set on the target meanwhile")
+            return
+        self._do(normalizing(name), partial(self._target.ask, "PUT", f"/config{path_of(name)}", its))
 
     def _leave(self, one: Version, why: str) -> None:
         self._left.add(one.place)

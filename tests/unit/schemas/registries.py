@@ -4,7 +4,7 @@ Ids are one context's. A version that the default context lacks is looked for in
 subject that has it. Versions may be deleted softly; an id and a version that are sent count in mode IMPORT alone, in
 which nobody registers without them, and in which a version is written over. In mode READONLY nothing changes but modes.
 What a live version refers to is not deleted, and with its last version a subject loses its settings and its mode.
-Compatibility is not looked at.
+Compatibility is not looked at. Where ``normalize`` is set, the imports of a Protobuf schema are sorted, in any mode.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class DrivenRegistry:
     """Schemas by id: type, text, references; ``subjects``: (subject, version) -> id.
 
     :ivar schemas: of the default context; of another one by (context, id). :ivar deleted: softly.
-    :ivar settings: by subject or context, "" for all; ``modes`` likewise.
+    :ivar settings: compatibility by subject or context, "" for all; ``modes`` likewise.
+    :ivar normalizes: subjects and contexts for which that is set, "" for all.
     :ivar asked: paths, with the Authorization header. :ivar wrote: what changed something.
     :ivar status: of every answer, which is ``page`` then; 0: as it is. :ivar refuses: a schema with this text.
     :ivar limit: of lists of subjects and contexts, which go on at an offset then; 0: all, whatever the offset.
@@ -46,6 +47,7 @@ class DrivenRegistry:
     deleted: set[tuple[str, int]] = field(default_factory=set)
     settings: dict[str, str] = field(default_factory=lambda: {"": "BACKWARD"})
     modes: dict[str, str] = field(default_factory=lambda: {"": "READWRITE"})
+    normalizes: set[str] = field(default_factory=set)
     asked: list[tuple[str, str | None]] = field(default_factory=list)
     wrote: list[str] = field(default_factory=list)
     status: int = 0
@@ -76,7 +78,7 @@ class DrivenRegistry:
         """All of it, to compare two registries by; the registry's own mode is left out."""
         versions = {place: (its, self.schemas[self.key(place[0], its)]) for place, its in self.subjects.items()}
         return {
-            "versions": versions, "deleted": self.deleted, "settings": self.settings,
+            "versions": versions, "deleted": self.deleted, "settings": self.settings, "normalizes": self.normalizes,
             "modes": {name: mode for name, mode in self.modes.items() if name},
         }  # fmt: skip
 
@@ -122,7 +124,7 @@ class DrivenRegistry:
             case ["subjects", subject, "versions", version]:
                 return self._version(method, subject, int(version), every)
             case ["config", *name]:
-                return self._own(method, self.settings, "".join(name), body.get("compatibility"), "compatibilityLevel")
+                return self._settings(method, "".join(name), body)
             case ["mode", *name] if self.has_modes:
                 return self._mode(method, "".join(name), body.get("mode"), query)
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
@@ -131,14 +133,23 @@ class DrivenRegistry:
         begin = int(query.get("offset", "0"))
         return names[begin : begin + self.limit] if self.limit else names
 
+    def _settings(self, method: str, name: str, body: dict[str, Any]) -> tuple[int, Any]:
+        status, found = self._own(method, self.settings, name, body.get("compatibility"), "compatibilityLevel")
+        if body.get("normalize"):
+            self.normalizes.add(name)
+        return status, found | ({"normalize": True} if status == 200 and name in self.normalizes else {})
+
     def _mode(self, method: str, name: str, mode: str | None, query: dict[str, str]) -> tuple[int, Any]:
         if mode == "IMPORT" and query.get("force") != "true" and any(one == name for one, _ in self.subjects):
             return 422, {"error_code": 42205, "message": "Cannot import since found existing subjects"}
         return self._own(method, self.modes, name, mode, "mode")
 
     def mode_in(self, name: str) -> str:
-        context = f":{name[1:].partition(':')[0]}:" if name.startswith(":.") else ""
-        return next(self.modes[one] for one in (name, context, "") if one in self.modes)
+        return next(self.modes[one] for one in self.scope(name) if one in self.modes)
+
+    @staticmethod
+    def scope(name: str) -> tuple[str, str, str]:
+        return name, f":{name[1:].partition(':')[0]}:" if name.startswith(":.") else "", ""
 
     def _version(self, method: str, subject: str, version: int, every: bool) -> tuple[int, Any]:
         there = {s for s, v in self.subjects if v == version and (every or (s, v) not in self.deleted)}
@@ -162,6 +173,7 @@ class DrivenRegistry:
         if not [one for one in live if one[0] == subject and one[1] != version]:
             self.modes.pop(subject, None)
             self.settings.pop(subject, None)
+            self.normalizes.discard(subject)
         return 200, version
 
     def _register(self, subject: str, body: dict[str, Any]) -> tuple[int, Any]:
@@ -170,6 +182,10 @@ class DrivenRegistry:
             return 422, {"error_code": 42205, "message": f"Subject {subject} is not in import mode"}
         if imports and "id" not in body:
             return 422, {"error_code": 42205, "message": f"Subject {subject} is in import mode"}
+        if body.get("schemaType") == "PROTOBUF" and not self.normalizes.isdisjoint(self.scope(subject)):
+            lines = body["schema"].split("\n")
+            in_order = iter(sorted(one for one in lines if one.startswith("import ")))
+            body["schema"] = "\n".join(next(in_order) if one.startswith("import ") else one for one in lines)
         taken = self.schemas.get(self.key(subject, body.get("id")), {}).get("schema", body["schema"])
         if imports and taken != body["schema"]:
             return 422, {"error_code": 42205, "message": f"Overwrite new schema with id {body['id']} is not permitted."}

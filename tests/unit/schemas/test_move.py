@@ -93,8 +93,9 @@ class Dying(Registry):
         return SimpleNamespace(status_code=status, content=b"some", reason="", json=lambda: told)
 
 
-def test_move_that_is_killed_before_any_write_is_ended_by_the_next() -> None:
-    here, whole = DrivenRegistry(), DrivenRegistry()
+@pytest.mark.parametrize("normalizes", [(), ("", "a-value", ":.other:")])
+def test_move_that_is_killed_before_any_write_is_ended_by_the_next(normalizes: tuple[str, ...]) -> None:
+    here, whole = DrivenRegistry(normalizes={*normalizes}), DrivenRegistry()
     fill(here)
     move(Dying(here), Dying(whole), dry_run=False, complete=True)
     assert len(whole.wrote) > 20
@@ -304,6 +305,51 @@ def test_subject_keeps_its_settings_where_its_first_versions_are_deleted_ones(bo
     order = [one for one in there.wrote if one.startswith(("register t", "register n", "delete t"))]
     assert order == ["register t-value 1 62", "register n-value 1 61", "register t-value 2 63", "delete t-value 1"]
     assert there.settings["t-value"] == "NONE" and ("m-value", 1) not in there.subjects
+
+
+UNSORTED = 'syntax = "proto3";\nimport "b.proto";\nimport "a.proto";'
+
+
+@pytest.mark.parametrize("name", ["p-value", ":.eu:", ""])
+def test_schemas_come_as_they_are_where_the_source_has_begun_to_normalize_later(both: Any, name: str) -> None:
+    """The setting came before them, so the registry rewrote their texts under their ids."""
+    here, there = both
+    here.register(60, UNSORTED, f"{name.removesuffix('p-value')}p-value", 1, kind="PROTOBUF")
+    here.settings.setdefault(name, "NONE")
+    here.normalizes = {name}
+    planned = moved(here, there, dry_run=True, complete=True)
+    found = moved(here, there, complete=True)
+    assert sorted(found.done) == sorted(planned.done) and found.conflicts == [] and there.holds() == here.holds()
+    assert f"set normalize of {name or 'all subjects'}" in found.done
+    there.wrote.clear()
+    assert moved(here, there).conflicts == [] and there.wrote == []
+
+
+def test_target_that_normalizes_by_itself_is_told_with_the_first_move(both: Any) -> None:
+    """Only the next move knew of it, as a difference that nobody could explain."""
+    here, there = both
+    here.register(60, UNSORTED, "p-value", 1, kind="PROTOBUF")
+    refers = {"references": [{"name": "p", "subject": "p-value", "version": 1}]}
+    here.register(61, 'syntax = "proto3";\nimport "p";', "q-value", 1, kind="PROTOBUF", **refers)
+    there.normalizes = {""}
+    there.register(99, INT, "theirs-value", 1)  # so its settings are somebody's
+    found = moved(here, there)
+    assert {
+        "p-value version 1 is id 60 on the source, and another schema (id 60) on the target, which has rewritten it: "
+        "look for normalize in its settings",
+        "settings of all subjects differ: FULL on the source, BACKWARD, normalize on the target",
+    } <= set(found.conflicts)
+    assert there.subjects["q-value", 1] == 61, "it may mean the same, and nothing waits for it"
+
+
+def test_setting_that_somebody_changes_while_versions_come_stays(both: Any) -> None:
+    here, there = both
+    here.normalizes = {"a-value"}
+    own = lambda: there.settings.update({"a-value": "FULL"})  # noqa: E731
+    meanwhile(there, lambda *asked: asked == ("POST", "/subjects/a-value/versions"), own)
+    assert "settings of a-value were set on the target meanwhile" in moved(here, there).conflicts
+    assert there.settings["a-value"] == "FULL" and there.normalizes == set()
+    assert "settings of a-value differ: NONE, normalize on the source, FULL on the target" in moved(here, there).conflicts
 
 
 def test_some_subjects_come_with_what_they_refer_to_and_nothing_else_is_read_or_set(both: Any) -> None:
