@@ -9,7 +9,7 @@ there.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import chain, groupby
@@ -43,7 +43,7 @@ from airflow_mirror.sync.schemas.held import (
 from airflow_mirror.sync.schemas.hold import HELD, hold, mode_of, open_in
 from airflow_mirror.sync.schemas.registry import Registry
 
-_OF_ONE = (400, 404, 409, 422)  # answers that refuse one schema, and say nothing of others
+_OF_ONE = (400, 404, 409, 422)  # answers that refuse one schema or one setting, and say nothing of others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,8 +221,7 @@ class _Filling:
             self._do(HELD, partial(hold, self._target))
             self._way.held = True
         for name in [one for one in settings if self._way.sends_ids and is_context(one)]:
-            with self._touching(name):
-                self._set(name, settings.pop(name))
+            self._set_apart(name, settings.pop(name), self._set)
         # What others refer to stays until these have come.
         needed = {place for one in todo.register for place in one.refers_to}
         self._lacked = {one.place for one in todo.register}
@@ -239,11 +238,9 @@ class _Filling:
                     else:
                         later.append(one)
         for name, its in sorted(settings.items()):
-            with self._touching(name):
-                self._set(name, its)
+            self._set_apart(name, its, self._set)
         for name, its in self._unfinished.items():
-            with self._touching(name):
-                self._set_rest(name, its)
+            self._set_apart(name, its, self._set_rest)
         rest = {one.place for one in (*later, *chain.from_iterable(deletions.values()))}
         for one in (one for one in todo.delete if one.place in rest):
             with self._touching(one.subject):
@@ -318,7 +315,7 @@ class _Filling:
         """Set a mode where there is none, or end mode IMPORT, as was seen; what was set meanwhile stays."""
         found = self._target.mode(name)
         if found == IMPORT or (mode is not None and found == ""):
-            self._do(changing_mode(name, mode), partial(set_mode, self._target, name, mode))
+            self._try(changing_mode(name, mode), partial(set_mode, self._target, name, mode))
 
     def _post(self, one: Version) -> None:
         self._way.bring(one)
@@ -343,8 +340,16 @@ class _Filling:
         """Return whether the source says so once more: one that lags behind may have told less than it has."""
         return version_at(self._source, one.subject, one.number, none=True) is None
 
-    def _touching(self, name: str) -> Any:
-        return self._way.opened(name) if self._way.held and name else nullcontext()
+    def _touching(self, name: str) -> AbstractContextManager[str]:
+        return self._way.opened(name) if self._way.held and name else nullcontext("")
+
+    def _set_apart(self, name: str, its: Mapping[str, Any], how: Callable[[str, Mapping[str, Any]], object]) -> None:
+        """Set it while no version of its subject comes. :param how: sets it."""
+        with self._touching(name) as shut:
+            if shut:
+                self.conflicts.append(f"settings of {name} are not set: {shut}")
+            else:
+                how(name, its)
 
     def _set(self, name: str, its: Mapping[str, Any]) -> None:
         """Set what nobody has set; of all subjects there always is something, and an Apicurio tells that of each."""
@@ -353,8 +358,8 @@ class _Filling:
         if found not in (None, first):
             self.conflicts.append(f"settings of {name} were set on the target meanwhile")
             return
-        if found is None:
-            self._do(setting(name, first), partial(self._target.ask, "PUT", f"/config{path_of(name)}", first))
+        if found is None and not self._try(setting(name, first), partial(self._put, name, first)):
+            return
         if first != its:
             self._unfinished[name] = its
 
@@ -367,11 +372,25 @@ class _Filling:
         if found is None or not at_first(its).items() <= found.items():
             self.conflicts.append(f"settings of {name or 'all subjects'} were set on the target meanwhile")
             return
-        self._do(normalizing(name), partial(self._target.ask, "PUT", f"/config{path_of(name)}", its))
+        self._try(normalizing(name), partial(self._put, name, its))
+
+    def _put(self, name: str, its: Mapping[str, Any]) -> None:
+        self._target.ask("PUT", f"/config{path_of(name)}", its)
 
     def _leave(self, one: Version, why: str) -> None:
         self._left.add(one.place)
         self.conflicts.append(f"{one} is {why}")
+
+    def _try(self, line: str, do: Callable[[], object]) -> bool:
+        """As :meth:`_do`; False: the target refuses this one thing, which is named, and nothing else waits for it."""
+        try:
+            self._do(line, do)
+        except BrokerError as e:
+            if e.code not in _OF_ONE:
+                raise
+            self.conflicts.append(f"not done: {line}: {e}")
+            return False
+        return True
 
     def _do(self, line: str, do: Callable[[], object]) -> None:
         self._say(line)

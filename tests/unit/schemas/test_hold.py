@@ -74,6 +74,16 @@ def test_who_may_register_in_a_held_registry_is_named(both: Any) -> None:
     assert found.left_out == [":.other: is not held: it has mode READWRITE of its own"]
 
 
+def test_setting_of_a_subject_that_is_frozen_in_a_held_registry_is_named(both: Any) -> None:
+    """The registry refuses it, and that ended the move."""
+    here, there = both
+    moved(here, there, keep_out=True, complete=True)
+    here.settings["again-value"], there.modes["again-value"] = "NONE", "READONLY"
+    found = moved(here, there, keep_out=True, complete=True)
+    assert "settings of again-value are not set: it has mode READONLY of its own on the target" in found.conflicts
+    assert "again-value" not in there.settings and there.modes["again-value"] == "READONLY"
+
+
 def test_registry_that_can_not_be_held_is_refused_before_anything_is_moved(both: Any) -> None:
     here, there = both
     there.modes[""] = "FORWARD"

@@ -352,6 +352,27 @@ def test_setting_that_somebody_changes_while_versions_come_stays(both: Any) -> N
     assert "settings of a-value differ: NONE, normalize on the source, FULL on the target" in moved(here, there).conflicts
 
 
+def test_setting_that_the_target_refuses_keeps_nothing_else_from_coming(both: Any) -> None:
+    """It ended the whole move, at each try."""
+    here, there = both
+    answer, refused = there.answer, [("PUT", "/config/a-value"), ("PUT", "/config/proto-value"), ("PUT", "/mode/a-value")]
+    here.settings["proto-value"] = "NONE"
+
+    def answers(method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> tuple[int, Any]:
+        if (method, path) in refused and body.get("mode") != "IMPORT":
+            return 422, {"error_code": 42203, "message": "Invalid level"}
+        return answer(method, path, query, body)
+
+    there.answer = answers  # type: ignore[method-assign]
+    found = moved(here, there, complete=True)
+    assert [one.partition(": ask")[0] for one in found.conflicts] == [
+        "not done: set NONE of a-value", "not done: set NONE of proto-value", "not done: set mode READONLY of a-value",
+    ]  # fmt: skip
+    assert "Invalid level" in found.conflicts[0]
+    assert there.subjects == here.subjects and there.deleted == here.deleted
+    assert there.settings == {"": "FULL", ":.other:": "FORWARD"}
+
+
 def test_some_subjects_come_with_what_they_refer_to_and_nothing_else_is_read_or_set(both: Any) -> None:
     here, there = both
     source, target = (Registry(role, {"url": one.url}) for role, one in (("source", here), ("target", there)))
