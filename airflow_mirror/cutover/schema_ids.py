@@ -58,7 +58,7 @@ class SchemaProof:
     :param without: topics none of whose records carries an id that the source's registry knows.
     :param importing: subjects that stay in mode IMPORT on the target: producers could register nothing there.
     :param imports: the whole registry of the target is in mode IMPORT.
-    :param following: ids that the mirror's tail would register; ``stops``: why it can't.
+    :param following: versions that the mirror's tail would register, as in a row; ``stops``: why it can't.
     :param subjects: of what was found, on the source. :param ends: up to which it was looked, by source partition.
     """
 
@@ -67,7 +67,7 @@ class SchemaProof:
     without: Sequence[str]
     importing: Sequence[str] = ()
     imports: bool = False
-    following: Collection[int] = ()
+    following: Collection[str] = ()
     stops: str = ""
     subjects: Collection[str] = ()
     ends: Mapping[TopicPartition, int] = field(default_factory=dict, repr=False)
@@ -85,7 +85,8 @@ class SchemaProof:
 
     def follows(self, row: SchemaRow) -> bool:
         """Return whether the mirror's tail would bring what a row lacks."""
-        return row.verdict == MISSING and row.id in self.following
+        # By version: an id is one context's, and a GUID is an id of none.
+        return row.verdict == MISSING and any(one in self.following for one in row.subjects)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it: what was found, and not how far it was looked."""

@@ -117,7 +117,7 @@ def _with_what_follows(proof: SchemaProof, here: Registry, there: Registry) -> S
         found = move(here, there, dry_run=True)
     except MirrorError as e:
         return replace(proof, stops=str(e))
-    return replace(proof, following=found.ids)
+    return replace(proof, following=found.lacking)
 
 
 def _importing(there: Registry, subjects: Iterable[str]) -> list[str]:

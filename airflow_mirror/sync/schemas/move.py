@@ -50,18 +50,18 @@ _OF_ONE = (400, 404, 409, 422)  # answers that refuse one schema or one setting,
 class MoveReport:
     """What was done, or would be. :param conflicts: what differs, and stays. :param left_out: what can't be moved.
 
-    :param ids: of the versions that would be registered, before any is.
+    :param lacking: the versions that would be registered, before any is; each as text.
     """
 
     done: Sequence[str]
     conflicts: Sequence[str]
     left_out: Sequence[str]
     versions: int
-    ids: Collection[int] = field(default=(), repr=False)
+    lacking: Collection[str] = field(default=(), repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it; what would be registered is among what would be done."""
-        return {name: value for name, value in asdict(self).items() if name != "ids"}
+        return {name: value for name, value in asdict(self).items() if name != "lacking"}
 
 
 class _Way(Protocol):
@@ -186,7 +186,7 @@ def move(
     if dry_run:
         return MoveReport(
             done=[*([HELD] if to_hold else []), *todo.lines()], conflicts=todo.conflicts, left_out=left_out,
-            versions=len(here.versions), ids={one.id for one in todo.register},
+            versions=len(here.versions), lacking={str(one) for one in todo.register},
         )  # fmt: skip
     filling = _Filling(source, target, way, say)
     filling.fill(todo, to_hold=to_hold)

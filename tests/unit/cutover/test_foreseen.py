@@ -127,10 +127,10 @@ def test_registries_are_asked_before_the_copy() -> None:
     assert asked(prover=fails(TryAgain("the registry does not answer"))) == ["block cutover_schemas"]
     assert asked(prover=fails(BrokerError("ask the registry", 401, "UNAUTHORIZED"))) == ["block cutover_schemas"]
 
-    assert asked(prover=proven(SAME, MISSING, following=[1])) == [], "its tail registers them"
-    assert asked(prover=proven(MISSING, following=[0])) == []
-    assert asked(prover=proven(MISSING, DIFFERENT, following=[0, 1])) == ["block cutover_schemas"]
-    assert asked(prover=proven(MISSING, MISSING, following=[0])) == ["block cutover_schemas"]
+    assert asked(prover=proven(SAME, MISSING, following=["s1"])) == [], "its tail registers them"
+    assert asked(prover=proven(MISSING, following=["s0"])) == []
+    assert asked(prover=proven(MISSING, DIFFERENT, following=["s0", "s1"])) == ["block cutover_schemas"]
+    assert asked(prover=proven(MISSING, MISSING, following=["s0"])) == ["block cutover_schemas"]
     assert asked(prover=proven(MISSING, stops="no id could be kept")) == ["block cutover_schemas"]
     assert asked(prover=proven(SAME, importing=["s0"])) == ["block cutover_schemas"]
     assert asked(prover=proven()) == ["warn cutover_schemas"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -27,7 +28,7 @@ from tests.driven import records
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import TIME_MS
 from tests.driven.records import Row
-from tests.unit.schemas.registries import DrivenRegistry, driven
+from tests.unit.schemas.registries import DrivenRegistry, driven, guid_of
 
 USER, REFERS = '{"type": "record", "name": "User", "fields": []}', '{"type":"record","name":"Order","fields":[]}'
 GUID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
@@ -106,6 +107,25 @@ def test_what_a_tail_would_register_is_told_apart_from_what_none_can(world: Worl
     world.there.has_modes = False
     found = world.prove(follows=True)
     assert not any(map(found.follows, found.rows)) and "no id could be kept" in found.stops
+
+
+def test_what_a_tail_would_register_is_known_by_its_version_whatever_the_id_is(world: World) -> None:
+    """A GUID was none of the numbers that it would register, and an id of another context was one."""
+    world.here.gives_guids = True
+    world.here.register(1, USER, "orders-value", 1)
+    guid = uuid.UUID(guid_of(USER))
+    log = world.source.topics["orders"].logs[0]
+    row = Row(log.end, TIME_MS, None, b"v", (("__value_schema_id", b"\1" + guid.bytes),))
+    log.lay(records.encode([row], leader_epoch=log.epoch))
+    found = world.prove(follows=True)
+    assert [(row.id, row.verdict, found.follows(row)) for row in found.rows] == [(str(guid), MISSING, True)]
+
+    world.write("plain", [payload(1)])
+    world.there.register(9, USER, "orders-value", 1)
+    world.here.register(1, REFERS, ":.eu:orders-value", 1)
+    found = world.prove(follows=True)
+    assert found.following == {":.eu:orders-value version 1"}
+    assert [(row.id, found.follows(row)) for row in found.rows if row.topic == "plain"] == [(1, False)]
 
 
 def test_subject_that_stays_in_mode_import_is_named_and_one_that_is_just_filled_is_not(
