@@ -29,6 +29,7 @@ _CHUNK_BYTES = 1 << 16
 _NONE = (40401, 40402, 40403, 40408, 40409)  # no such subject, version, id; nor a compatibility, a mode of its own
 _JSON = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
 _APICURIO = "/apis/ccompat/"
+_FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,6 +173,13 @@ class Registry:
                 "schema registries", "requests is not installed here", "pip install 'airflow-mirror[schemas]'"
             ) from None
 
+        for name in _FILES:
+            # Not before: who hands the settings to a job on another host need not have them.
+            if (path := self._settings.get(name)) and not Path(path).exists():
+                raise InputError(
+                    f"the {self.role}'s schema registry", f"{name}: there is no {path!r} on this host",
+                    "Correct the path, or put the file there.",
+                )  # fmt: skip
         session = requests.Session()
         again = Retry(total=self._tries, backoff_factor=0.3, status_forcelist=(429, 502, 503, 504), raise_on_status=False)
         for scheme in ("http://", "https://"):
@@ -259,6 +267,7 @@ class Registry:
 
         :param most_bytes: of the answer, as it is when it is unpacked.
         :raises TryAgain: there is none. :raises AnswerTooLarge: no more than that is read of it.
+        :raises InputError: a file that its settings name is not here.
         """
         import requests
 
@@ -273,8 +282,16 @@ class Registry:
         try:
             with (
                 right,
+                # Of the session's own authority requests is told once more: REQUESTS_CA_BUNDLE would come before it.
                 session.request(
-                    method, url, data=data, headers=headers, timeout=timeout, allow_redirects=False, stream=True
+                    method,
+                    url,
+                    data=data,
+                    headers=headers,
+                    timeout=timeout,
+                    allow_redirects=False,
+                    stream=True,
+                    verify=session.verify,
                 ) as answer,
             ):
                 # A chunk is waited for as a whole: of what is bound in time each byte is looked at.
@@ -285,8 +302,10 @@ class Registry:
                     if len(content) > most_bytes:
                         raise AnswerTooLarge(self.role, urlsplit(url).path, most_bytes)
             return Answer(status_code=answer.status_code, content=bytes(content), reason=str(answer.reason))
-        except requests.RequestException as e:
-            raise TryAgain(f"the {self.role}'s schema registry does not answer: {type(e).__name__}") from None
+        except OSError as e:
+            # As all of requests' own are; of another one, of a bundle that is not there, say, the words tell more.
+            why = type(e).__name__ if isinstance(e, requests.RequestException) else str(e)
+            raise TryAgain(f"the {self.role}'s schema registry does not answer: {why}") from None
 
     def require(self, answer: Answer, what: str) -> None:
         """Return if an answer is a yes. :param what: was asked for. :raises BrokerError: it refuses, in its own words."""

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
+from requests.adapters import HTTPAdapter
 
 from airflow_mirror.console import schemas as command
 from airflow_mirror.console.main import main
@@ -238,6 +240,36 @@ def test_answer_that_is_too_large_is_left_where_it_is(world: World) -> None:
         with pytest.raises(AnswerTooLarge, match=f"source's schema registry, asked for /subjects.*{most:,} bytes"):
             asked.send("GET", f"{world.here.url}/subjects?deleted=true", most_bytes=most)
     assert len(asked.send("GET", f"{world.here.url}/subjects", most_bytes=300_003).content) == 300_003
+
+
+def test_own_authority_counts_whatever_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With REQUESTS_CA_BUNDLE, as distributions and proxies set it, no certificate of the registry's was believed."""
+    file, seen = tmp_path / "ca.pem", list[object]()
+    file.touch()
+
+    def send(*_: object, verify: object, **__: object) -> None:
+        seen.append(verify)
+        raise requests.ConnectionError
+
+    monkeypatch.setattr(HTTPAdapter, "send", send)
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.setenv(name, "/bundle.pem")
+        for settings in ({"ssl.ca.location": str(file)}, {}):
+            with pytest.raises(TryAgain, match="does not answer: ConnectionError"):
+                Registry("source", {"url": "https://r:1", **settings}).schema(1)
+        monkeypatch.delenv(name)
+    assert seen == [str(file), "/bundle.pem"] * 2
+
+
+def test_file_of_a_certificate_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was an OSError without a class of ours, in the middle of a cutover."""
+    for name in ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location"):
+        registry = Registry.by("source", {"url": "https://r:1", name: str(tmp_path / "gone.pem")}, "a file")
+        with pytest.raises(InputError, match=rf"source's schema registry: {name}: there is no '.*gone\.pem' on this"):
+            registry.schema(1)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "gone.pem"))
+    with pytest.raises(TryAgain, match=r"does not answer: Could not find .*gone\.pem"):
+        Registry("source", {"url": "https://127.0.0.1:1"}).schema(1)
 
 
 def test_header_borne_guid_is_asked_for_by_its_name(world: World) -> None:
