@@ -89,6 +89,19 @@ def test_of_much_the_newest_is_read_and_the_rest_goes_by_time(
     assert len(looking(TIME_MS - HOUR_MS).waiting) == 2
 
 
+def test_log_that_is_another_one_by_now_is_no_proof_that_nobody_wrote(
+    written: Writer, looking: Any, source: DrivenCluster
+) -> None:
+    """Its topic was created again, and written to: it ended before the cutover's end, and counted as read."""
+    source.delete("orders")
+    Writer(source.create("orders").logs[0]).idempotent(12, 2)
+    found = looking(TIME_MS - HOUR_MS)
+    assert found.waiting == ["producer 12 has written to the source since the target was opened"]
+    assert found.unseen == [
+        "who has written to orders-0 since the opening: created again or truncated, its log ends before the cutover's end"
+    ]
+
+
 def test_who_writes_while_it_is_looked_is_writing(written: Writer, looking: Any, source: DrivenCluster) -> None:
     assert [one.writing for one in looking(0).writers] == [False, False]
     source.script.on("DescribeProducers", Fault(before=lambda _: written.idempotent(12, 1)), nth=2)
