@@ -16,6 +16,8 @@ from airflow_mirror.console.command import add_mirror, command
 from airflow_mirror.console.steps import add_steps, walk
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError
+from airflow_mirror.extras.readiness.external_state import elsewhere, streams
+from airflow_mirror.extras.readiness.waves import reads_of
 from airflow_mirror.extras.split import Split, keys_of, part_of, require_apart, rest_of
 from airflow_mirror.jobs.decommission import require_at_rest
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -94,8 +96,11 @@ def _parts(
     topics = [topic for topic in every if matches(patterns, topic)]
     if not topics:
         raise InputError(f"--topics {arguments.topics}: mirror {arguments.mirror!r} copies none of these.")
-    selected = [one.group_id for one in source.groups() if whole.mirror.selects_group(one.group_id)]
-    reads = {group: {tp.topic for tp in at} for group, at in source.groups_offsets(selected).items()}
+    names = [one.group_id for one in source.groups()]
+    selected = [name for name in names if whole.mirror.selects_group(name)]
+    # As the plan for the night has it: an application's internal topics are its own, whoever commits positions there.
+    internal = streams(elsewhere(source.topic_names(), every, names, {}))
+    reads = reads_of(selected, source.groups_offsets(selected), internal)
     groups = require_apart(topics, every, reads)
     # The old mirror may have another plan by now, without them.
     goes_on = begun is not None and {t.source_topic for t in begun.topics} == set(topics)
