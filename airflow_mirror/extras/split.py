@@ -1,8 +1,9 @@
 """Topics that pass from one mirror to another, with all that is known of them: a wave gets a mirror of its own.
 
 Nothing is copied again. The first plan of the new mirror is the part of the old one's that concerns these topics; what
-was noted about them (positions of groups that are the mirror's own, what was compared, seen log starts and settings) is
-known to both afterwards. The old mirror must be at rest meanwhile, and leaves the topics out from then on.
+was noted about them (positions of groups that are the mirror's own, what was compared, seen log starts and settings,
+rules of writers) is known to both afterwards. The old mirror must be at rest meanwhile, and leaves the topics out from
+then on.
 
 The steps are in an order in which a crash between any two leaves enough for the next try. The plan comes first, so that
 the topics are known whatever becomes of the old mirror's. Then nobody begins to write to them, then who does is stopped,
@@ -25,7 +26,7 @@ from airflow_mirror.jobs.decommission import Step
 from airflow_mirror.jobs.runner.active import with_plan
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.kinds import Kind
-from airflow_mirror.ledger.records import GROUP, IN_PART, KINDS, PASSES, kind_of
+from airflow_mirror.ledger.records import COPIED, GROUP, IN_PART, KINDS, PASSES, kind_of
 from airflow_mirror.ledger.state import State
 from airflow_mirror.plan import ledger_store, ownership
 from airflow_mirror.plan.model import Plan
@@ -36,7 +37,7 @@ from airflow_mirror.wording import count, some
 
 def keys_of(mirror: str) -> tuple[str, ...]:
     """Return what the keys of the state begin with that pass on with a topic."""
-    return tuple(kind.below(mirror) for kind in KINDS if kind.split in (PASSES, IN_PART))
+    return tuple(kind.below(mirror) for kind in KINDS if kind.split in (PASSES, COPIED, IN_PART))
 
 
 def _part_of_note(value: bytes, topics: Collection[str]) -> bytes | None:
@@ -218,8 +219,8 @@ class Split:
             if (of := kind_of(key)) is None or of[1].get("mirror") != old:
                 continue
             kind, names = of
-            passes = kind.split is PASSES and names["topic"] in self.topic_ids
+            passes = kind.split is COPIED or (kind.split is PASSES and names["topic"] in self.topic_ids)
             part = PARTS[kind](value, self.topic_ids) if kind.split is IN_PART else value if passes else None
             if part is not None:
-                wanted[kind.key(*{**names, "mirror": name}.values())] = part
+                wanted[kind.below(name) + key.removeprefix(kind.below(old))] = part
         return {key: value for key, value in wanted.items() if found.get(key) != value}

@@ -49,6 +49,7 @@ class Split(Enum):
 
     STAYS = "stays"
     PASSES = "copied with its topic"
+    COPIED = "copied"
     IN_PART = "in part"
     STEP = "a step"
 

@@ -12,7 +12,7 @@ from functools import partial
 from airflow_mirror.common.policy import DECISIONS, MAPS, STATE, WISHES
 from airflow_mirror.ledger.kinds import Kind, Newer, Retire, Split, dense, spaced
 
-PASSES, IN_PART, STEP, STAYS = Split.PASSES, Split.IN_PART, Split.STEP, Split.STAYS
+PASSES, COPIED, IN_PART, STEP, STAYS = Split.PASSES, Split.COPIED, Split.IN_PART, Split.STEP, Split.STAYS
 REMOVED, FENCED, STEP_OF, KEPT = Retire.REMOVED, Retire.FENCED, Retire.STEP, Retire.STAYS
 LEFT, WORD = Newer.LEFT, Newer.WORD
 _decision, _wish = partial(Kind, topic=DECISIONS), partial(Kind, topic=WISHES, dumps=spaced)
@@ -104,8 +104,9 @@ RETURNED = _spaced(
 EXPORTED = _spaced(
     "failover/{mirror}/{attempt}/export/{topic}", "an export", "a failback", STAYS, REMOVED, needs=("found",)
 )
+# Who goes by it takes of its rules those about his mirror's topics and groups: of a mirror that was split, each its own.
 LATER = _dense(
-    "acls/{mirror}/later", "the rules of writers of {mirror!r}", _TAIL, STAYS, REMOVED, needs=("rules",), in_pieces=True
+    "acls/{mirror}/later", "the rules of writers of {mirror!r}", _TAIL, COPIED, REMOVED, needs=("rules",), in_pieces=True
 )
 # Written behind the rules: who dies in between grants them once more, at its next try.
 GRANTED = _dense(

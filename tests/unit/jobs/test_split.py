@@ -14,10 +14,12 @@ from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.errors import InputError, InvalidField, MirrorCutOver, TopicsOwned, TopicsShared, TryAgain
 from airflow_mirror.extras.split import Split, keys_of, part_of, require_apart, rest_of
 from airflow_mirror.jobs.runner.active import ActiveTail, active_tail
+from airflow_mirror.kafka.model import Acl
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.owned import Owned, owned_topics
+from airflow_mirror.sync import seen_acls
 from airflow_mirror.sync.following import notes
 from tests.builders import plan_of, topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
@@ -40,6 +42,12 @@ SHARED = a_mirror(
     sync_log_starts=False,
 )
 MOVED = ("dc1.or.ders", "dc1.pay")
+WRITERS = (
+    Acl(
+        resource_type="TOPIC", name="dc1.pay", pattern_type="LITERAL", principal="User:shop", host="*", operation="WRITE",
+        permission="ALLOW",
+    ),
+)  # fmt: skip
 
 
 class World:
@@ -61,6 +69,7 @@ class World:
                 notes.key("all", "newer"): b'{"v": 99}',
                 "proof/all/dc1.pay": b"compared", "proof/all/dc1.users": b"compared", "configs/all/dc1.pay": b"seen",
                 "starts/all/dc1.or.ders/1": b"sight", "starts/all/dc1.users/1": b"sight", "proof/other/dc1.pay": b"x",
+                **seen_acls.changed("all", {}, WRITERS),
             }
         )  # fmt: skip
 
@@ -112,7 +121,9 @@ def require_passed(world: World) -> None:
     assert world.of("wave") == {
         notes.key("wave", "billing"): notes.dump(notes.Note(9, {TP("dc1.pay", 0): ((6, ""),)})),
         "proof/wave/dc1.pay": b"compared", "configs/wave/dc1.pay": b"seen", "starts/wave/dc1.or.ders/1": b"sight",
+        **seen_acls.changed("wave", {}, WRITERS),
     }  # fmt: skip
+    assert seen_acls.last_seen("wave", world.state) == WRITERS, "a failover before its first pass lets them in"
     part = part_of(WHOLE, ["or.ders", "pay"], "wave")
     assert ledger_store.last_hash(world.ledger.values(), "wave") == part.hash
     assert ledger_store.plan_in(world.state.read(), "wave", part.hash).known_topics == dict.fromkeys(MOVED, "identical")

@@ -99,6 +99,7 @@ def test_a_row_without_its_answers_is_none() -> None:
 def test_a_rows_answers_can_be_carried_out(kind: Kind) -> None:
     if kind.split is Split.PASSES:
         assert "topic" in kind.names and kind.names[0] == "mirror" and not kind.in_pieces
+    assert kind.split is not Split.COPIED or kind.names == ["mirror"]
     assert (kind.split is Split.IN_PART) == (kind in split.PARTS)
     if kind.retire in (Retire.REMOVED, Retire.FENCED):
         assert kind.names[0] == "mirror", "or nobody finds it"
