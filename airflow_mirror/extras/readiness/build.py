@@ -14,7 +14,7 @@ from airflow_mirror.extras.readiness.groups import groups
 from airflow_mirror.extras.readiness.look import ReadinessFacts, look, said
 from airflow_mirror.extras.readiness.model import NightPlan, Shape
 from airflow_mirror.extras.readiness.producers import producers
-from airflow_mirror.extras.readiness.race import race
+from airflow_mirror.extras.readiness.race import estimated, race
 from airflow_mirror.extras.readiness.trial import try_copy
 from airflow_mirror.extras.readiness.waves import reads_of, waves
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -59,6 +59,9 @@ def decide(plan: Plan, seen: ReadinessFacts, trial: Trial | None = None, tasks: 
     ways = waves(topics, selected)
     races = [race(tp.topic, tp.partition, log) for tp, log in seen.logs.items()]
     bytes_of = {tp: log.offset_bytes for tp, log in seen.logs.items() if log.offset_bytes is not None}
+    took = estimates(races, bytes_of, plan.mirror.max_bytes_per_second, trial, tasks)
+    seconds = {one.topic: one.seconds for one in took}
+    races = [estimated(one, seconds.get(one.topic)) for one in races]
     night = NightPlan(
         mirror=plan.mirror.name,
         plan=plan.hash,
@@ -66,7 +69,7 @@ def decide(plan: Plan, seen: ReadinessFacts, trial: Trial | None = None, tasks: 
         topics={t.source_topic: Shape(topic_id=t.source_topic_id, partitions=t.partitions) for t in plan.topics},
         waves=ways,
         races=races,
-        estimates=estimates(races, bytes_of, plan.mirror.max_bytes_per_second, trial, tasks),
+        estimates=took,
         trial=trial,
         tasks=tasks,
         whole_s=None if trial is None else whole_s(races, bytes_of, trial, tasks),

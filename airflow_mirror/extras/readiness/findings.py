@@ -20,7 +20,7 @@ from airflow_mirror.extras.readiness.model import NightPlan
 from airflow_mirror.extras.readiness.race import Race, urgent
 from airflow_mirror.kafka.model import CONNECT
 from airflow_mirror.plan.findings import WARN, Checks, Finding, several, warn, worst_first
-from airflow_mirror.wording import count, some
+from airflow_mirror.wording import count, duration, some
 
 CHECKS = Checks[NightPlan, ReadinessFacts]("the night", away=WARN, hidden=WARN)
 _RAISE = "Raise the topic's retention.ms and retention.bytes on the source, or let the copy be faster"
@@ -45,12 +45,17 @@ _RACES = {
         "nothing of it was copied while watched, and the source deletes records within a day",
         f"{_RAISE}.",
     ),
+    "late": (
+        "nothing of it was copied while watched, and the topic is estimated to take longer than the source keeps records",
+        f"{_RAISE}.",
+    ),
 }
 
 
 @CHECKS.check("retention_race", needs=[COPY, CONFIGS, STARTS, EXPIRES])
 def _retention_race(night: NightPlan, seen: ReadinessFacts) -> Iterator[Finding]:
     """Of each topic and verdict the worst partition, and how many there are."""
+    takes = {one.topic: one.seconds for one in night.estimates}
     by_verdict: dict[tuple[str, str], list[Race]] = {}
     for race in night.races:
         by_verdict.setdefault((race.topic, race.verdict), []).append(race)
@@ -59,6 +64,8 @@ def _retention_race(night: NightPlan, seen: ReadinessFacts) -> Iterator[Finding]
             what, remedy = _RACES[verdict]
             worst = urgent(races)[0]
             evidence = f"{what}: {count(len(races), 'partition')}, {worst}"
+            if verdict == "late":
+                evidence += f"; level in {duration(takes[topic] or 0.0)}"
             yield Finding(worst.level, "", f"topic {topic!r}", evidence, remedy)
     known = {tp.topic for tp in seen.sizes}
     yield from several(

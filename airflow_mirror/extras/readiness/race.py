@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from airflow_mirror.wording import count, duration
 
@@ -20,7 +20,7 @@ Bound = Callable[[float], float]
 HORIZON_S = 30 * 86_400.0  # what happens later is no matter of this plan
 NEAR_S = 86_400.0
 _CHECKED_S = 300.0
-_LEVELS = {"lost": "block", "loses": "block", "may lose": "warn", "near": "warn", "wins": "pass"}
+_LEVELS = {"lost": "block", "loses": "block", "may lose": "warn", "near": "warn", "late": "warn", "wins": "pass"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,8 @@ class Race:
     :param left_s: seconds until it may delete what is not copied yet, if nothing is copied meanwhile; None: not within
         30 days. :param behind: offsets still to copy.
     :param verdict: ``lost``: some are gone; ``loses``: some surely will be, at the rates that were seen; ``may lose``: at
-        half the rate of the copy; ``near``: nobody knows that rate, and less than a day is left; ``wins``.
+        half the rate of the copy; ``near``: nobody knows that rate, and less than a day is left; ``late``: nobody knows
+        it, and its topic is estimated to take longer than is left (:func:`estimated`); ``wins``.
     """
 
     topic: str
@@ -137,6 +138,19 @@ def race(topic: str, partition: int, log: Log) -> Race:
         topic=topic, partition=partition, lost=lost, left_s=left_s, behind=max(0, log.end - position),
         produced_per_s=log.produced_per_s, copied_per_s=rate, verdict=verdict,
     )  # fmt: skip
+
+
+def estimated(one: Race, seconds: float | None) -> Race:
+    """Return how it stands for a partition by the estimate of its topic, where nobody knows the partition's own rate.
+
+    By that rate more is known: a copy that runs passes what would be deleted first before anything else.
+
+    :param seconds: until the topic is level; None: nobody knows.
+    """
+    if one.verdict != "wins" or one.copied_per_s is not None or not one.behind:
+        return one
+    late = seconds is not None and one.left_s is not None and one.left_s < seconds
+    return replace(one, verdict="late") if late else one
 
 
 def _overtaken(bounds: Iterable[Bound], position: float, rate: float, moments: Sequence[float]) -> float | None:

@@ -13,7 +13,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer.identity import data_producer_id
 from airflow_mirror.errors import BrokerError
 from airflow_mirror.extras.readiness.build import decide
-from airflow_mirror.extras.readiness.estimate import Estimate
+from airflow_mirror.extras.readiness.estimate import TARGET, Estimate, Trial
 from airflow_mirror.extras.readiness.logs import Limits
 from airflow_mirror.extras.readiness.look import COMMITTED, COPY, PRODUCERS, ReadinessFacts
 from airflow_mirror.extras.readiness.model import NightPlan
@@ -77,6 +77,31 @@ def test_races_are_told_by_topic_with_the_worst_partition() -> None:
     assert found.blocks == found.findings[:1] and len(found.races) == 4
     text = markdown(found)
     assert "| orders-1 | now | 80 | 0.0/s |  | lost |" in text and "orders-0" not in text
+
+
+def test_topic_that_takes_longer_than_its_source_keeps_records_does_not_win() -> None:
+    """Nobody knew the copy's rate, a day and more was left, and a trial copy said that it takes four days."""
+    days = [(0.0, 10), (2 * 86_400.0, 10), (12 * 86_400.0, 90)]
+    logs = {TopicPartition("orders", 0): log(expires=days, offset_bytes=1e6)}
+
+    def tried(bytes_per_s: int, **fields: Any) -> NightPlan:
+        trial = Trial(
+            alone="orders-0", together=["orders-0"], one_bytes_per_s=bytes_per_s, task_bytes_per_s=bytes_per_s,
+            copied_bytes=1, waits_for=TARGET,
+        )  # fmt: skip
+        its = {tp: replace(one, **fields) for tp, one in logs.items()}
+        return decide(PLAN, ReadinessFacts(at_ms=1_769_000_000_000, logs=its), trial)
+
+    slow = tried(231)
+    (found,) = slow.findings
+    assert (found.level, found.check, found.object) == ("warn", "retention_race", "topic 'orders'")
+    assert "orders-0: 2 d left" in found.evidence and found.evidence.endswith("; level in 4 d")
+    assert [one.verdict for one in slow.races] == ["late"] and "|  | late |" in markdown(slow)
+    assert [one.verdict for one in tried(1_000_000).races] == ["wins"] and tried(1_000_000).findings == []
+    copied = tried(231, copied_per_s=0.0004)
+    assert copied.estimates[0].seconds == pytest.approx(200_000), "later than the first loss as well"
+    assert [one.verdict for one in copied.races] == ["wins"], "what would go first was copied first"
+    assert [one.verdict for one in night(logs=logs).races] == ["wins"], "nothing was tried"
 
 
 @pytest.mark.parametrize(
