@@ -41,6 +41,7 @@ from airflow_mirror.plan.missing_acls import Lacking, lacking
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.ownership import require_exclusive_topics
 from airflow_mirror.plan.rights import CUTOVER
+from airflow_mirror.plan.topic_checks import UNREAD
 from airflow_mirror.wording import count
 
 Prover = Callable[[], Prove | None]
@@ -98,7 +99,8 @@ def foreseen(
 
     to = Questions(ClusterUnreachable)
     # The target's can't be started before the cutover of the topic that is its store.
-    moves = any(one.check == "registry_topics" and one.level != PASS for one in request.plan.findings)
+    stores = [one for one in request.plan.findings if one.check == "registry_topics" and one.level != PASS]
+    moves = any(not one.evidence.startswith(UNREAD) for one in stores)
     schemas = None if moves else to.ask("cutover_schemas", asked)
     return worst_first(CHECKS.run(to.unknown, request, source, target, schemas))
 

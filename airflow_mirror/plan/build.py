@@ -115,7 +115,8 @@ def build(
         here = replace(here, hides_groups=hides_groups(source), sees_coordinators=seen)
     if to_copy:
         here = replace(here, topics=with_age(here.topics, source, mirror, when))
-    here = replace(here, registries=registry_topics(source, here.topics))
+    stores = registry_topics(source, here.topics)
+    here = replace(here, registries=stores.stores, unread_stores=stores.unread)
     left = other_topics(mirror, source)
     here = replace(here, gone=gone_topics(mirror, here.names, target))
     here = replace(here, other_topics=left, displaced=tuple(name for name in left if mirror.is_displaced(name)))

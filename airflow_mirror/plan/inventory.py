@@ -94,7 +94,8 @@ class Inventory:
     :param unfit_traces: topics on the target that can't hold the mirror's traces, and why; of the target only.
     :param again: topics that were created again while the target holds the old one's records, each with its target
         topic; of the source only, not in ``topics``.
-    :param registries: topics that are the store of a schema registry; of the source only.
+    :param registries: topics that are the store of a schema registry; of the source only. :param unread_stores: topics
+        of which nobody knows whether they are one, and why; likewise.
     :param sizes: bytes of each topic's logs at their leaders; None if the principal may not ask.
     :param local_sizes: topics in tiered storage of which ``sizes`` has what lies on brokers alone, sorted; of the source
         only.
@@ -122,6 +123,7 @@ class Inventory:
     own_configs: Mapping[str, str | None] | None = None
     other_topics: tuple[str, ...] = ()
     registries: tuple[str, ...] = ()
+    unread_stores: Mapping[str, str] = field(default_factory=dict)
     other_groups: tuple[str, ...] = ()
     hides_groups: bool = False
     sees_coordinators: bool = True

@@ -202,9 +202,21 @@ def _compression(s: Situation, pair: Pair, _: TopicPlan) -> Iterator[Finding]:
         )
 
 
+UNREAD = "it is not known whether a schema registry keeps its schemas there"
+
+
 @CHECKS.check("registry_topics", "none is the store of a schema registry")
+def _registry_topics(s: Situation) -> Iterator[Finding]:
+    yield from _stores(s)
+    unread = [f"{name} ({why})" for name, why in sorted(s.source.unread_stores.items())]
+    yield from s.of_topics(
+        unread, f"{UNREAD}: {{}}",
+        "Plan again once they can be read. If one is, start no registry on the target before a cutover has opened it.",
+    )  # fmt: skip
+
+
 @each_topic
-def _registry_topics(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Finding]:
+def _stores(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Finding]:
     if topic.source_topic in s.source.registries:
         yield warn(
             "a schema registry keeps its schemas there: they move as the same log, so their ids stay",

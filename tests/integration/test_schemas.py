@@ -236,7 +236,7 @@ def test_store_of_a_registry_is_recognised_on_a_real_broker(world: World) -> Non
         producer.produce(name, b"{}", key)
         assert producer.flush(240) == 0
     with ClusterAdmin(config(world.cluster)) as admin:
-        assert registry_topics(admin, read_topics(admin, ["_schemas", "changelog"])) == ("_schemas",)
+        assert registry_topics(admin, read_topics(admin, ["_schemas", "changelog"])) == (("_schemas",), {})
 
 
 class Killed(BaseException):

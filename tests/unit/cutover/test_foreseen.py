@@ -18,6 +18,7 @@ from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.findings import warn
 from airflow_mirror.plan.ledger_writers import Writer
+from airflow_mirror.plan.topic_checks import UNREAD
 from airflow_mirror.wire.errors import ApiNotServed
 from tests.builders import rule
 from tests.unit.cutover.builders import Acls, AllAllowed, a_plan
@@ -146,3 +147,6 @@ def test_a_registry_whose_store_is_copied_is_not_asked_before_the_copy() -> None
     store = replace(warn("a schema registry keeps its schemas there"), check="registry_topics")
     moving = replace(a_plan("_schemas"), findings=(store,))
     assert asked(plan=moving, prover=fails(TryAgain("not started"))) == []
+    unread = replace(warn(f"{UNREAD}: _schemas (away)"), check="registry_topics")
+    assert asked(plan=replace(moving, findings=(unread,)), prover=proven(MISSING)) == ["block cutover_schemas"]
+    assert asked(plan=replace(moving, findings=(unread, store)), prover=proven(MISSING)) == []
