@@ -42,23 +42,19 @@ def _told(file: Path) -> Iterator[tuple[str, str]]:
     """Yield what a file of a broker says, each with :data:`_DEPRECATED` or :data:`_REFUSED`.
 
     :param file: a request log, or metrics as text of Prometheus.
-    :raises InputError: it is neither, or holds none of these metrics.
+    :raises InputError: it is neither, or holds none of these metrics, or no request that can be read.
     """
     what = f"--broker-file {str(file)!r}"
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
     except OSError as e:
         raise InputError(what, f"it can't be read: {e}", "Correct the path.") from None
-    return _of_log(text) if _COMPLETED in text else _of_metrics(text, what)
+    return _of_log(text, what) if _COMPLETED in text else _of_metrics(text, what)
 
 
-def _of_log(text: str) -> Iterator[tuple[str, str]]:
-    for line in text.splitlines():
-        _, _, record = line.partition(_COMPLETED)
-        try:
-            request, _ = json.JSONDecoder().raw_decode(record.lstrip())  # behind it stands the logger's name
-        except ValueError:  # another line, or the last one of a log that is written to
-            continue
+def _of_log(text: str, what: str) -> Iterator[tuple[str, str]]:
+    request = None
+    for request in _requests(text):
         header = request.get("requestHeader") or {}
         # "broker:9092-client:51234-3": each connection has a port of its own.
         address = str(request.get("connection", "")).rpartition(":")[0].rpartition("-")[2]
@@ -69,6 +65,22 @@ def _of_log(text: str) -> Iterator[tuple[str, str]]:
             yield _DEPRECATED, f"{asked} v{header.get('requestApiVersion')}"
         for code, name in _refusals(request.get("response"), ""):
             yield _REFUSED, f"{asked}, {error_name(code)}{f' for {name!r}' if name else ''}"
+    if request is None:
+        raise InputError(
+            what, "none of its requests is JSON, as brokers from 2.7 on log them: it does not tell who is too old",
+            "Give the request log of such a broker, or metrics.",
+        )  # fmt: skip
+
+
+def _requests(text: str) -> Iterator[dict[str, Any]]:
+    for line in text.splitlines():
+        _, _, record = line.partition(_COMPLETED)
+        try:
+            request, _ = json.JSONDecoder().raw_decode(record.lstrip())  # behind it stands the logger's name
+        except ValueError:  # another line, or the last one of a log that is written to
+            continue
+        if isinstance(request, dict):
+            yield request
 
 
 def _refusals(answer: Any, name: str) -> Iterator[tuple[int, str]]:

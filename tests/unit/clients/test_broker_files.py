@@ -80,7 +80,21 @@ def test_request_log_names_client_address_and_principal_once(tmp_path: Path) -> 
     }
 
 
-@pytest.mark.parametrize(("text", "cause"), [("up 1\n", "neither Deprecated"), ("{nonsense", "neither a request log")])
+OLD = (
+    "[2020-11-27 20:00:00,123] DEBUG Completed request:RequestHeader(apiKey=PRODUCE, apiVersion=2, clientId=p-1, "
+    "correlationId=4) -- {acks=1},response:{},from connection 10.0.0.1:9092-10.0.0.7:51234-3 (kafka.request.logger)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("up 1\n", "neither Deprecated"),
+        ("{nonsense", "neither a request log"),
+        (OLD * 3, "none of its requests is JSON"),
+        (line()[:90], "none of its requests is JSON"),
+    ],
+)
 def test_file_that_tells_nothing_is_no_all_clear(tmp_path: Path, text: str, cause: str) -> None:
     (tmp_path / "f").write_text(text)
     with pytest.raises(InputError, match=cause):
