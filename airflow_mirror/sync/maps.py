@@ -107,7 +107,7 @@ class OffsetMaps(Closing):
         :raises InputError: records are partitioned by key, so offsets have no counterpart.
         :raises NoOffsetMap: the partition's copy never began.
         """
-        return self._translate(self._topics[tp.topic], tp.partition, lambda one: one.to_target(offset))
+        return self._translate(self._topics[tp.topic], tp.partition, lambda one: _place(one, offset))
 
     def to_source(self, tp: TopicPartition, offset: int) -> Translated:
         """Return the source offset where a reader of target partition ``tp`` at ``offset`` continues. Errors as above."""
@@ -196,6 +196,13 @@ class OffsetMaps(Closing):
                 self._maps[one.map_key] = stamp, known
             found[one.map_key] = known
         return found
+
+
+def _place(one: OffsetMap, offset: int) -> Translated:
+    """Return where a reader continues; who has read everything has read what another tool sent again behind it, too."""
+    found = one.to_target(offset)
+    at_end = found.offset == one.target_end and found.where is not Where.BEFORE
+    return found._replace(offset=max(found.offset, one.adopted_until)) if at_end else found
 
 
 def _readable(one: OffsetMap, stable: int) -> int:

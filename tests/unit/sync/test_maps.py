@@ -10,7 +10,7 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.copy.offsets.map import Translated, Where
+from airflow_mirror.copy.offsets.map import OffsetMap, Translated, Where
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import InputError, NoOffsetMap
 from airflow_mirror.plan.model import Plan
@@ -29,6 +29,7 @@ class Map:
     """The map of a partition that was copied up to ``source_end``, record by record."""
 
     source_end: int
+    adopted_until = 0
 
     @property
     def target_end(self) -> int:
@@ -118,6 +119,23 @@ def test_positions_are_where_both_logs_stand_now(world: World) -> None:
     assert len(world.walks) == 2
     world.target.stable[TopicPartition("there", 0)] = 13 + SHIFT  # a transaction is open there: nobody sees the rest
     assert world.maps.positions() == {ORDERS: 13}
+
+
+def test_who_has_read_everything_goes_on_behind_what_another_tool_sent_again(
+    monkeypatch: pytest.MonkeyPatch, plan: Plan
+) -> None:
+    """It lies behind the last record that the map names, until the mirror's own records come."""
+    adopted = OffsetMap(0, 0)
+    adopted.add(0, 0, 10)
+    adopted.advance(10, 14)
+    adopted.adopted_until = 14
+    world = World(monkeypatch, plan)
+    monkeypatch.setattr(Maps, "complete", lambda *_: adopted)
+    assert [world.maps.to_target(ORDERS, at) for at in (9, 10, 11)] == [
+        (9, Where.RECORD), (14, Where.END), (14, Where.BEYOND),
+    ]  # fmt: skip
+    adopted.add(10, 14, 1)
+    assert [world.maps.to_target(ORDERS, at) for at in (10, 11)] == [(14, Where.RECORD), (15, Where.END)]
 
 
 def test_partition_not_begun_has_no_position_or_translation(world: World) -> None:
