@@ -13,18 +13,16 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.clusters import add_both, both_of
 from airflow_mirror.console.command import command
 from airflow_mirror.console.steps import add_steps
+from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import InputError
 from airflow_mirror.extras.adopt import file, groups
-from airflow_mirror.extras.adopt.examine import Adoption, Limits, examine, require_stopped
+from airflow_mirror.extras.adopt.examine import Adoption, Limits, examine
 from airflow_mirror.extras.adopt.mirrormaker import Flow
 from airflow_mirror.extras.adopt.report import lines, to_dict
 from airflow_mirror.extras.adopt.take import refused, take
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.permit import recently
-from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.plan.standing import still_ours
 from airflow_mirror.sync.groups import GroupReport
 from airflow_mirror.sync.maps import OffsetMaps
 
@@ -114,11 +112,9 @@ def _run(arguments: argparse.Namespace) -> int:
             watch_s=arguments.watch, timed=False if arguments.ignore_timestamps else None,
             ignored_groups=arguments.ignore_group,
         )  # fmt: skip
-        if arguments.yes and not found.refusals:
-            take(found, source, target, end_writing=arguments.end_writing)
         corrected = None
         if not found.refusals:
-            corrected = _groups(arguments, mirror, found, (source, target), (of_source, of_target))
+            corrected = _taken(arguments, found, (source, target), (of_source, of_target))
     _tell(arguments, found, corrected)
     return 1 if found.refusals else 0
 
@@ -150,27 +146,32 @@ def _named(arguments: argparse.Namespace, flow: Flow) -> Flow:
     return replace(flow, **{key: value for key, value in given.items() if value})
 
 
-def _groups(
-    arguments: argparse.Namespace, mirror: Mirror, found: Adoption, admins: tuple[ClusterAdmin, ClusterAdmin],
+def _taken(
+    arguments: argparse.Namespace, found: Adoption, admins: tuple[ClusterAdmin, ClusterAdmin],
     configs: tuple[ClientConfig, ClientConfig],
-) -> GroupReport:  # fmt: skip
-    """Correct the groups, by the maps that were just made, and by those that were stored before."""
+) -> GroupReport | None:  # fmt: skip
+    """Take over what was found, on request; return where its groups stood, and where they would have to."""
+    # By the maps that were just made, and by those that were stored before.
     new = groups.through({one.source: one.through for one in found.matches if one.through is not None})
     topics = {t.source_topic for t in found.topics}
-    ours = still_ours(Ledger(admins[1]), found.plan, admins[1])
-    # It sets groups as well, and would go on with what these have not read.
-    stopped = recently(lambda: require_stopped(found.again(True), "Of groups nothing more was changed"))
 
-    def permit() -> None:
-        ours()
-        stopped()
-
-    with OffsetMaps(found.plan, *configs) as maps:
-        return groups.correct(
-            mirror, *admins, [*found.topics, *found.done],
+    def compared(maps: OffsetMaps) -> GroupReport:
+        return groups.compare(
+            found.plan.mirror, *admins, [*found.topics, *found.done],
             lambda tp, offset: new(tp, offset) if tp.topic in topics else maps.to_target(tp, offset),
-            permit, allow_rewind=arguments.allow_rewind, commit=arguments.yes,
+            allow_rewind=arguments.allow_rewind,
         )  # fmt: skip
+
+    def set_them(token: LeaseToken) -> GroupReport:
+        with OffsetMaps(found.plan, *configs) as maps:
+            report = compared(maps)
+            groups.take_over(found, *admins, maps, token, allow_rewind=arguments.allow_rewind)
+        return replace(report, committed=True)
+
+    if arguments.yes:
+        return take(found, *admins, end_writing=arguments.end_writing, then=set_them)
+    with OffsetMaps(found.plan, *configs) as maps:
+        return compared(maps)
 
 
 def _tell(arguments: argparse.Namespace, found: Adoption, corrected: GroupReport | None) -> None:

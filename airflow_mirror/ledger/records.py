@@ -120,7 +120,7 @@ CONFIGS = _dense(
 # Written before the positions that it names are committed: who dies in between has noted some that may stand nowhere, and
 # the next pass settles that.
 GROUP = _dense(
-    "groups/{mirror}/{group:path}", "a group", _TAIL, IN_PART, REMOVED, newer=LEFT,
+    "groups/{mirror}/{group:path}", "a group", f"{_TAIL}; who adopts a target", IN_PART, REMOVED, newer=LEFT,
     dumps=partial(dense, ensure_ascii=False),
 )  # fmt: skip
 # Written before records are deleted by it: who dies in between deletes them in its next pass, by what was seen.

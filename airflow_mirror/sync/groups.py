@@ -1,7 +1,7 @@
 """Committed offsets of consumer groups: which groups, where they stand, where that lies on the other side, and set there.
 
-Whoever moves groups once does it by this module: a task, a cutover, a failover, who adopts a target. What follows them
-all the time decides by other rules, because positions and logs still move (:mod:`.following.deciding`).
+Whoever moves groups once does it by this module: a task, a cutover, a failover. What follows them all the time, and who
+adopts a target for that, decides by other rules, because positions and logs still move (:mod:`.following.deciding`).
 
 Kafka checks almost nothing here. It accepts an offset outside the log, and the consumer then jumps by its
 auto.offset.reset. So range and group state are checked before any group is changed, nothing is rewound unless
@@ -243,36 +243,41 @@ def between(
 
 
 def commit_groups(
-    target: ClusterAdmin, translated: Translation, permit: Permit, allow_rewind: bool = False, dry_run: bool = False, *,
-    leave: bool = False,
+    target: ClusterAdmin, translated: Translation, permit: Permit, allow_rewind: bool = False, dry_run: bool = False
 ) -> GroupReport:  # fmt: skip
     """Commit translated positions on the target and read them back. Safe to repeat.
 
     :param permit: what it raises is raised; not asked in a dry run.
     :param allow_rewind: also commit where the group is already further on the target.
     :param dry_run: only report.
-    :param leave: leave groups alone that have members, and positions without a counterpart, and report them.
     :raises GroupActive: a group has members on the target; no group was changed.
     :raises NotKept: a position reads back differently.
     """
-    groups = sorted({move.group for move in translated.moves})
-    active = _active(target, groups)
-    if active and not (dry_run or leave):
+    if dry_run:
+        return compare_groups(target, translated, allow_rewind)
+    if active := _active(target, {move.group for move in translated.moves}):
         raise _refusal(active, target.role)
-    moves = decide(translated.moves, target.groups_offsets(groups), allow_rewind)
-    report = GroupReport(
-        moves=moves,
-        committed=not dry_run,
+    report = _compared(target, translated, allow_rewind)
+    if translated.problems:
+        raise translated.problems[0]
+    _commit(target, report.moves, permit)
+    return replace(report, committed=True)
+
+
+def compare_groups(target: ClusterAdmin, translated: Translation, allow_rewind: bool = False) -> GroupReport:
+    """Return what :func:`commit_groups` would commit, and which groups have members on the target."""
+    active = _active(target, {move.group for move in translated.moves})
+    return replace(_compared(target, translated, allow_rewind), active=tuple(sorted(active)))
+
+
+def _compared(target: ClusterAdmin, translated: Translation, allow_rewind: bool) -> GroupReport:
+    current = target.groups_offsets({move.group for move in translated.moves})
+    return GroupReport(
+        moves=decide(translated.moves, current, allow_rewind),
+        committed=False,
         without_positions=translated.without_positions,
         problems=tuple(map(str, translated.problems)),
-        active=tuple(sorted(active)),
     )
-    if dry_run:
-        return report
-    if translated.problems and not leave:
-        raise translated.problems[0]
-    _commit(target, [move for move in moves if move.group not in active], permit)
-    return report
 
 
 def set_positions(target: ClusterAdmin, moves: Iterable[GroupMove], permit: Permit) -> None:

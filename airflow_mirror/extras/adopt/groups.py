@@ -1,17 +1,33 @@
-"""The groups of a target that another tool filled: where they stand, and where they would have to."""
+"""The groups of a target that another tool filled: where they stand, where they would have to, and who sets them then."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.offsets.map import OffsetMap, Translated, Where
+from airflow_mirror.copy.writer.lease import LeaseToken
+from airflow_mirror.errors import TryAgain
+from airflow_mirror.extras.adopt.examine import Adoption, require_stopped
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.permit import Permit
+from airflow_mirror.kafka.permit import Permit, recently
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import TopicPlan
+from airflow_mirror.plan.standing import still_ours
+from airflow_mirror.sync.following import notes
+from airflow_mirror.sync.following.deciding import Standing, goal_of
+from airflow_mirror.sync.following.follower import FollowReport, GroupFollower
+from airflow_mirror.sync.following.notes import Note
 from airflow_mirror.sync.group_translation import GroupMove, Translate
-from airflow_mirror.sync.groups import GroupReport, between, commit_groups, read_positions
+from airflow_mirror.sync.groups import GroupReport, between, compare_groups, read_positions
+from airflow_mirror.sync.maps import OffsetMaps
+from airflow_mirror.sync.passes import Sides
+from airflow_mirror.sync.write_permit import WritePermit
+from airflow_mirror.wording import listed
 
 _NOT_YET = Translated(0, Where.BEYOND)  # the target has nothing of the partition: the mirror has to copy it first
 
@@ -33,20 +49,88 @@ def through(maps: Mapping[TopicPartition, OffsetMap]) -> Translate:
     return translate
 
 
-def correct(
-    mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, topics: Collection[TopicPlan], translate: Translate,
-    permit: Permit, *, allow_rewind: bool = False, commit: bool = False,
+def compare(
+    mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, topics: Collection[TopicPlan], translate: Translate, *,
+    allow_rewind: bool = False,
 ) -> GroupReport:  # fmt: skip
-    """Return where the mirror's groups would have to stand on the target; set those that nobody is in, on request.
+    """Return where the mirror's groups stand on the target, and where they would have to. Nothing is set.
 
     A group that is further than its place stays where it is, unless it may be rewound: it may have read on the target.
-
-    :param permit: of each commit.
-    :raises NotKept: a position reads back differently.
     """
     positions = read_positions(source, mirror, [t.source_topic for t in topics])
     found = between(positions, topics, source, target, translate, strict=False)
-    return commit_groups(target, found, permit, allow_rewind, dry_run=not commit, leave=True)
+    return compare_groups(target, found, allow_rewind)
+
+
+class _Heir(GroupFollower):
+    """Lets groups follow, and takes what stands on the target for the mirror's own: another tool has set it.
+
+    Not below members, and not what is further than its place: that may have been read there.
+    """
+
+    def __init__(self, sides: Sides, *, allow_rewind: bool) -> None:
+        super().__init__(sides)
+        self._allow_rewind = allow_rewind
+
+    def known(self, note: Note | None, its: Mapping[TopicPartition, Standing], now_ms: int) -> Note:
+        """See :class:`.GroupFollower`."""
+        old = note or Note(now_ms)
+        taken = {tp: (notes.mark(one.there),) for tp, one in its.items() if one.there is not None and self._may_take(one)}
+        return replace(old, ours={**old.ours, **taken})
+
+    def _may_take(self, one: Standing) -> bool:
+        goal, _ = goal_of(one)
+        assert one.there is not None
+        return goal is not None and (self._allow_rewind or one.there.offset <= goal.offset)
+
+
+class _Right(WritePermit):
+    """The lease, and besides what else must be so while groups are set."""
+
+    def __init__(self, token: Callable[[], LeaseToken], permit: Permit) -> None:
+        super().__init__(token)
+        self._permit = permit
+
+    def check(self) -> None:
+        """See :class:`.WritePermit`."""
+        self._permit()
+        super().check()
+
+
+def take_over(
+    found: Adoption, source: ClusterAdmin, target: ClusterAdmin, maps: OffsetMaps, token: LeaseToken, *,
+    allow_rewind: bool = False,
+) -> FollowReport:  # fmt: skip
+    """Let groups follow once, as a tail does, and what stands on the target be the mirror's: the tail's passes go on.
+
+    Safe to repeat. What is noted before a commit is the mirror's after a crash, and its tail sets the rest.
+
+    :param maps: of the plan, as they are stored. :param token: the mirror's writer lease: notes have one writer.
+    :raises InputError: the topics are no more the mirror's to set, or MirrorMaker 2 may have come back.
+    :raises LeaseLost: a job of the mirror was started. :raises TryAgain: some could not be set; others are.
+    """
+    ledger, name = Ledger(target), found.plan.mirror.name
+    ours = still_ours(ledger, found.plan, target)
+    # It sets groups as well, and would go on with what these have not read.
+    stopped = recently(lambda: require_stopped(found.again(True), "Of groups nothing more was changed"))
+
+    def permit() -> None:
+        ours()
+        stopped()
+
+    plan = replace(found.plan, topics=(*found.topics, *found.done))  # others may not be there yet
+    sides = Sides(
+        plan=lambda: plan, mirror=plan.mirror, source=source, target=target, ledger=ledger,
+        state=state_of(target, notes.prefix(name)), right=_Right(lambda: token, permit), maps=maps,
+        take_in=lambda _: None, gone=dict, moved=lambda *_: None,
+    )  # fmt: skip
+    report = _Heir(sides, allow_rewind=allow_rewind).follow(int(time.time() * 1000))
+    if report.failed:
+        raise TryAgain(
+            f"{len(report.failed)} group(s) could not be set; the topics are the mirror's", "",
+            f"Do the same again. Or start the tail, which sets them:\n{listed(report.failed)}\n",
+        )  # fmt: skip
+    return report
 
 
 def lines(report: GroupReport, maps: Mapping[TopicPartition, OffsetMap]) -> Iterator[str]:

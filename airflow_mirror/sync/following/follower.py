@@ -17,11 +17,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.delays import wall_ms
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupCommit
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.sync.following import notes
-from airflow_mirror.sync.following.deciding import NEWER_NOTE, GroupDecision, decide_group, settle
+from airflow_mirror.sync.following.deciding import NEWER_NOTE, GroupDecision, Standing, decide_group, settle
 from airflow_mirror.sync.following.notes import Note
 from airflow_mirror.sync.following.reading import Reading, failures
 from airflow_mirror.sync.passes import Pass, PassReport, listed
@@ -64,6 +65,13 @@ class GroupFollower(Pass[FollowReport]):
         if topics := reading.topics(report):
             self._follow(reading, topics, now_ms, report)
 
+    def known(self, note: Note | None, its: Mapping[TopicPartition, Standing], now_ms: int) -> Note | None:
+        """Return what a group without members on the target goes by: its note, unless a subclass knows of more.
+
+        :param its: its standings, by target partition.
+        """
+        return note
+
     def _follow(self, reading: Reading, topics: Mapping[str, TopicPlan], now_ms: int, report: FollowReport) -> None:
         read_ms = wall_ms()  # before: what a group commits while it is read is at least as old
         here, unread = reading.positions(report)
@@ -83,7 +91,8 @@ class GroupFollower(Pass[FollowReport]):
                 continue
             active = states.get(group, "Dead") not in NO_MEMBERS
             report.active += [group] * active
-            decided[group] = decide_group(its, noted.get(group), active=active, now_ms=now_ms)
+            note = noted.get(group) if active else self.known(noted.get(group), its, now_ms)
+            decided[group] = decide_group(its, note, active=active, now_ms=now_ms)
         over = [group for group in report.gone if noted[group] and there.get(group) == {}]  # gone on both sides
         with self._right.writing:
             self._write({group: d.noted for group, d in decided.items()} | dict.fromkeys(over), stored)

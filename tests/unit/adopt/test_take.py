@@ -10,15 +10,17 @@ import pytest
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.errors import InputError
+from airflow_mirror.errors import InputError, WritingEnded
 from airflow_mirror.extras.adopt import take as module
 from airflow_mirror.extras.adopt.examine import Adoption
 from airflow_mirror.extras.adopt.matching import Match
 from airflow_mirror.extras.adopt.mirrormaker import Flow
 from airflow_mirror.extras.adopt.stopped import look
 from airflow_mirror.extras.adopt.take import take
+from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, JobId
+from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.ledger import state
-from airflow_mirror.ledger.records import PLAN
+from airflow_mirror.ledger.records import ACTIVE, PLAN, SIGN
 from airflow_mirror.plan import ledger_store
 from tests.builders import plan_of, topic_plan
 from tests.memory.admin import MemoryAdmin
@@ -81,8 +83,11 @@ class World:
     def there(self) -> Any:
         return MemoryAdmin(self.target)
 
-    def take(self, found: Adoption) -> None:
-        take(found, self.here, self.there, lambda _: None)
+    def take(self, found: Adoption, **options: Any) -> Any:
+        return take(found, self.here, self.there, lambda _: None, **options)
+
+    def is_leased(self, *_: object) -> bool:
+        return lease.is_anybody_writing(self.there.wire, "m")
 
     def last_plan(self) -> str | None:
         return ledger_store.last_hash(self.target.decided, "m")
@@ -141,3 +146,36 @@ def test_who_was_killed_between_decision_and_plan_has_the_plan_kept_by_the_next_
     assert world.did[-1] == "plan" and world.did.count("lease") == 1
     world.take(replace(world.rerun, is_kept=True))
     assert world.did[-1] == "plan" and world.did.count("plan") == 1, "it keeps the last one, which may be newer"
+
+
+def test_groups_come_behind_the_plan_under_the_same_lease(world: World) -> None:
+    did: list[list[str]] = []
+    assert world.take(world.found, then=lambda token: [did.append([*world.did]), world.is_leased(token)][1])
+    assert did == [["maps topic", "lease", "map", "decision", "plan"]] and not world.is_leased()
+    assert world.take(replace(world.rerun, is_kept=True), then=world.is_leased)
+    assert world.did[-1] == "lease" and world.did.count("map") == 1
+
+
+def test_who_was_killed_while_groups_were_set_leaves_its_lease_to_the_next_call(world: World) -> None:
+    world.take(world.found)
+    rerun = replace(world.rerun, is_kept=True)
+    lease.take(world.there.wire, "m")
+    assert world.take(rerun, then=world.is_leased) and not world.is_leased()
+    lease.take(world.there.wire, "m")
+    Heartbeat(MemoryState(world.target, SIGN.below("m")), JobId(name="m", bulk=True)).give(RUNNING)
+    with pytest.raises(InputError, match="a job holds its writer lease, and may be copying"):
+        world.take(rerun, then=world.is_leased)
+    assert world.take(rerun, then=world.is_leased, end_writing=True)
+
+
+def test_beside_a_tail_or_a_cutover_groups_are_not_set_by_who_adopts_again(world: World) -> None:
+    world.take(world.found)
+    rerun = replace(world.rerun, is_kept=True)
+    lease.take(world.there.wire, "m", to_end=True)
+    with pytest.raises(WritingEnded):
+        world.take(rerun, then=world.is_leased)
+    tail = ActiveTail(mirror=world.plan.mirror.to_dict(), plan=world.plan.hash, inputs="", directory="", job="mine")
+    MemoryLedger(world.target).decide(lambda _: {ACTIVE.key("m"): tail.value()})
+    lease.take(world.there.wire, "m")
+    with pytest.raises(InputError, match="its tail runs on host"):
+        world.take(rerun, then=world.is_leased)

@@ -240,18 +240,6 @@ def test_positions_with_problems_are_never_committed_in_part() -> None:
     assert target.commits == []
 
 
-def test_who_adopts_sets_what_nobody_is_in_and_reports_the_rest() -> None:
-    """Positions without a counterpart come when they are copied; groups with members are set by nobody."""
-    target = FakeTarget({"b": {"orders-0": 11}, "c": {"orders-0": 90}}, states={"b": "Stable"})
-    some = {"a": {"orders-0": 20, "orders-1": 8}, "b": {"orders-0": 20}, "c": {"orders-0": 30}}
-    report = commit_groups(target, moved(some, strict=False), unfenced, leave=True)
-    assert (report.committed, report.active, len(report.problems)) == (True, ("b",), 1)
-    assert [(m.group, m.before, m.action) for m in report.moves] == [
-        ("a", None, "commit"), ("b", 11, "commit"), ("c", 90, "kept"),
-    ]  # fmt: skip
-    assert target.offsets == {g: positions({"orders-0": at}) for g, at in (("a", 20), ("b", 11), ("c", 90))}
-
-
 def test_a_commit_that_does_not_stick_is_noticed() -> None:
     with pytest.raises(NotKept, match="g at orders-0: committed 20, reads back nothing"):
         commit_groups(FakeTarget(deaf=[P0]), moved({"g": {"orders-0": 20, "orders-1": 7}}), unfenced)
