@@ -28,8 +28,8 @@ from airflow_mirror.sync.maps import OffsetMaps
 
 _TEXT = """\
 Take over a target that MirrorMaker 2 has filled, in whole or in part: prove that it is stopped, match each of its copies
-with the source's record, build the exact offset map, make the topics the mirror's, and correct the groups. The mirror's
-tail then goes on after the last copy. Nothing is copied again, and nothing is left out.
+with the source's record, build the exact offset map, make the topics the mirror's, and correct the groups, if they
+follow (sync_groups). The mirror's tail then goes on after the last copy. Nothing is copied again, or left out.
 
 Without --yes it reads and reports, and changes nothing. It may be repeated, also after it was interrupted. Adopted topics
 are not matched again; their groups are.
@@ -154,12 +154,13 @@ def _taken(
     # By the maps that were just made, and by those that were stored before.
     new = groups.through({one.source: one.through for one in found.matches if one.through is not None})
     topics = {t.source_topic for t in found.topics}
+    follow = found.plan.mirror.sync_groups
 
     def compared(maps: OffsetMaps) -> GroupReport:
         return groups.compare(
             found.plan.mirror, *admins, [*found.topics, *found.done],
             lambda tp, offset: new(tp, offset) if tp.topic in topics else maps.to_target(tp, offset),
-            allow_rewind=arguments.allow_rewind,
+            allow_rewind=arguments.allow_rewind and follow,
         )  # fmt: skip
 
     def set_them(token: LeaseToken) -> GroupReport:
@@ -168,8 +169,10 @@ def _taken(
             groups.take_over(found, *admins, maps, token, allow_rewind=arguments.allow_rewind)
         return replace(report, committed=True)
 
-    if arguments.yes:
+    if arguments.yes and follow:
         return take(found, *admins, end_writing=arguments.end_writing, then=set_them)
+    if arguments.yes:  # MirrorMaker has set no position either: those on the target are its applications' own
+        take(found, *admins, end_writing=arguments.end_writing)
     with OffsetMaps(found.plan, *configs) as maps:
         return compared(maps)
 

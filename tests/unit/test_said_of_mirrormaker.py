@@ -58,6 +58,8 @@ CLAIMS = {
         "MirrorMaker 2 reads uncommitted by default":
             SAID + "test_aborted_records_are_copied_as_if_they_were_committed",
         "MirrorMaker 2 has often set them too far back": BESIDE,
+        "MirrorMaker 2 has written no position on the target":
+            SAID + "test_groups_do_not_move_unless_they_are_asked_to",
     },
     "parity.md": {
         "MirrorMaker 2 is tested by scenarios": OURS,

@@ -133,13 +133,18 @@ def take_over(
     return report
 
 
-def lines(report: GroupReport, maps: Mapping[TopicPartition, OffsetMap]) -> Iterator[str]:
-    """Yield a line for each position that is not where it would have to be, for people."""
+def lines(report: GroupReport, maps: Mapping[TopicPartition, OffsetMap], *, follow: bool) -> Iterator[str]:
+    """Yield a line for each position that is not where it would have to be, for people.
+
+    :param follow: groups do; else none is set.
+    """
+    if not follow and any(move.action != "same" for move in report.moves):
+        yield "none is set, and none will follow: sync_groups is off (sync.group.offsets.enabled of MirrorMaker's file)"
     for move in report.moves:
         if move.action != "same":
             who = f"group {move.group!r} at {move.target}"
             members = "; it has members, and stays as it is" if move.group in report.active else ""
-            yield f"{who}: {_difference(move, maps)}{members}"
+            yield f"{who}: {_difference(move, maps, follow)}{members}"
     yield from (f"later: {problem}" for problem in report.problems)
 
 
@@ -148,7 +153,7 @@ def again(moves: Iterable[GroupMove]) -> int:
     return sum(max(0, move.target_offset - move.before) for move in moves if move.before is not None)
 
 
-def _difference(move: GroupMove, maps: Mapping[TopicPartition, OffsetMap]) -> str:
+def _difference(move: GroupMove, maps: Mapping[TopicPartition, OffsetMap], follow: bool) -> str:
     exact = f"exact is {move.target_offset} (source {move.source_offset}, {move.found})"
     if move.before is None:
         return f"stands nowhere; {exact}"
@@ -156,7 +161,7 @@ def _difference(move: GroupMove, maps: Mapping[TopicPartition, OffsetMap]) -> st
         return f"stands at {move.before}, and would read {move.target_offset - move.before} again; {exact}"
     one = maps.get(move.source)
     end = "" if one is None else f"[{move.source_offset}, {one.to_source(move.before).offset})"
-    what = "is set back" if move.action == "rewind" else "stays: --allow-rewind sets it back"
+    what = "is set back" if move.action == "rewind" else "stays: --allow-rewind sets it back" if follow else "stays"
     return (
         f"stands at {move.before}, {move.before - move.target_offset} beyond; {exact}. Unless it has read on the target, "
         f"source offsets {end} are lost to it; it {what}"

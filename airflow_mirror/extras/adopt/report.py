@@ -22,7 +22,8 @@ def lines(found: Adoption, corrected: GroupReport | None) -> Iterator[str]:
         yield f"adopted  {topic.target_topic} before"
     yield from _some([line for one in found.matches for line in _partition(found, one)], "lines about partitions")
     if corrected is not None:
-        yield from _some([f"group    {line}" for line in groups.lines(corrected, maps_of(found))], "lines about groups")
+        told = groups.lines(corrected, maps_of(found), follow=found.plan.mirror.sync_groups)
+        yield from _some([f"group    {line}" for line in told], "lines about groups")
     yield f"in all   {_sum(found)}"
 
 

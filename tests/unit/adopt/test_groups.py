@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.console import adopt as console
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import InputError, LeaseLost
 from airflow_mirror.extras.adopt import groups
 from airflow_mirror.extras.adopt.examine import Adoption
+from airflow_mirror.extras.adopt.matching import KINDS, Match
+from airflow_mirror.extras.adopt.report import lines
 from airflow_mirror.extras.adopt.stopped import Seen
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.plan.ownership import claim
@@ -175,3 +181,27 @@ def test_mirrormaker_that_comes_back_sets_its_groups_itself(world: World) -> Non
     with pytest.raises(InputError, match="(?s)may still copy.*Of groups nothing more was changed"):
         world.take_over()
     assert world.at() == 2 and not world.target.state
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_groups_of_a_file_by_which_none_moves_are_told_and_not_set(
+    world: World, follow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By MirrorMaker's default: it has set no position, and what stands on the target is an application's own."""
+    world.put(5, 2)
+    match = Match(
+        source=HERE, target=THERE, source_end=10, target_start=0, target_end=8, records=8, copies=8,
+        counts=dict.fromkeys(KINDS, 0), through=world.map,
+    )  # fmt: skip
+    plan = replace(world.plan, mirror=replace(world.plan.mirror, sync_groups=follow))
+    world.found = replace(world.found, plan=plan, matches=(match,))
+    monkeypatch.setattr(console, "OffsetMaps", lambda *_: nullcontext(world.maps))
+    monkeypatch.setattr(console, "take", lambda *_, then=None, **__: then and then(world.token))
+    nobody: Any = None
+    arguments = Namespace(yes=True, end_writing=False, allow_rewind=True)
+    report = console._taken(arguments, world.found, (world.here, world.there), (nobody, nobody))
+    assert report is not None and report.committed == follow
+    assert (world.at(), bool(world.target.state)) == ((5, True) if follow else (2, False))
+    told = [line for line in lines(world.found, report) if line.startswith("group")]
+    assert told[-1].endswith("at A.orders-0: stands at 2, and would read 3 again; exact is 5 (source 5, exact)")
+    assert ("sync_groups is off" in told[0]) == (not follow)
