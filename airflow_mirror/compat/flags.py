@@ -31,8 +31,9 @@ _SWITCHES = frozenset({"--preserve.partitions", "--preserve.order", "--abort.on.
 # The Go mirror maker knew no other way than to go on.
 _OF_GO = frozenset({"--prefix", "--preserve.partitions", "--preserve.order"})
 _REPEATED = frozenset({"--consumer.config"})
-# What neither tool did: groups and settings that follow the data. A Mirror of one's own may switch it on.
-_RECORDS_ALONE = {"sync_groups": False, "sync_configs": False, **LIKE_RETENTION}
+# What neither tool did: groups and settings that follow the data, or settings that change on a topic that is there. A
+# Mirror of one's own may switch it on.
+_RECORDS_ALONE = {"sync_groups": False, "sync_configs": False, "keep_configs": ".*", **LIKE_RETENTION}
 _NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 

@@ -204,6 +204,8 @@ def _fields(keys: Mapping[str, Given], providers: Providers, problems: list[str]
             found[f"sync_{name}s"] = False
         else:
             found[f"{name}_interval_s"] = _kept(key, seconds)
+    # What MirrorMaker never touches on a topic that is there: what is excluded, or everything.
+    found["keep_configs"] = [*found.get("exclude_configs", ())] if found.get("sync_configs", True) else [".*"]
     _add_traces(found, read)
     return found
 

@@ -53,6 +53,7 @@ def test_files_become_clusters_and_the_group_is_where_the_mirror_takes_over(file
     assert (found.name, found.start_group, found.topics) == ("mirror-1", "mirror-1", ("orders.*",))
     assert (found.start, found.isolation, found.policy) == ("latest", "read_uncommitted", "identity")
     assert not (found.sync_groups or found.sync_configs or found.sync_acls)
+    assert found.keeps_config("retention.ms") and not found.excludes_config("retention.ms")  # of a topic that is there
     assert (found.sync_log_starts, found.log_start_delay_s) == (True, 60.0)  # else the target would grow for ever
     assert any("retention (no option)" in line for line in flags.describe(given.noticed))
 

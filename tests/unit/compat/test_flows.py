@@ -11,6 +11,9 @@ from airflow_mirror.compat.flows import Flow, become
 from airflow_mirror.compat.providers import Providers
 from airflow_mirror.errors import InputError
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.config_diff import diff
+from airflow_mirror.plan.configs import HELD_OPEN, Rules, kept, overrides
+from tests.unit.plan.builders import configs
 
 ADDRESSES = {"source.cluster.bootstrap.servers": "a:1", "target.cluster.bootstrap.servers": "b:1"}
 
@@ -47,7 +50,7 @@ def test_a_flow_without_keys_goes_on_as_mirrormaker_does() -> None:
         "log.message.timestamp.after.max.ms", "message.timestamp.type", "unclean.leader.election.enable",
         "min.insync.replicas",
     }  # fmt: skip
-    assert set(mirror.exclude_configs) == left_alone
+    assert set(mirror.exclude_configs) == set(mirror.keep_configs) == left_alone
     assert all(map(mirror.excludes_config, left_alone)) and not mirror.excludes_config("retention.ms")
 
 
@@ -125,6 +128,36 @@ def test_keys_become_fields(keys: dict[str, str], fields: dict[str, Any]) -> Non
     assert flow.problems == []
     assert {name: flow.fields[name] for name in fields} == fields
     Mirror.from_dict({"name": "m", "source": "a", "target": "b", **flow.fields})
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"config.properties.exclude": "retention[.].*, flush.ms"},
+        {"config.properties.blacklist": "retention.ms"},
+        {"sync.topic.configs.enabled": "false"},
+        {"sync.topic.configs.interval.seconds": "-1"},
+    ],
+)
+def test_a_topic_that_is_there_keeps_what_mirrormaker_never_touches(keys: dict[str, str]) -> None:
+    """Its owner's, not the target's default; the hold is put on it all the same, and gives it back."""
+    rules = Rules.of(Mirror.from_dict({"name": "m", "source": "a", "target": "b", **of(ADDRESSES | keys).fields}))
+    source, own = configs(retention_ms="5"), configs(retention_ms="1234")
+    planned = kept(overrides(source, False, None, rules), own, rules)
+    assert diff(source, own, hold=True, rules=rules, planned=planned).set["retention.ms"] == "-1"
+    on_hold = configs(**{key.replace(".", "_"): value for key, value in HELD_OPEN.items()})
+    after = diff(source, on_hold, hold=False, rules=rules, planned=planned)
+    assert after.set["retention.ms"] == "1234" and "retention.ms" not in after.delete
+    assert not diff(source, own, hold=False, rules=rules, planned=planned)
+
+
+def test_a_topic_that_the_mirror_creates_begins_as_mirrormakers_does() -> None:
+    def begins(**keys: str) -> dict[str, str]:
+        mirror = Mirror.from_dict({"name": "m", "source": "a", "target": "b", **became(**keys).fields})
+        return overrides(configs(retention_ms="5"), False, None, Rules.of(mirror))
+
+    assert begins()["retention.ms"] == begins(sync__topic__configs__enabled="false")["retention.ms"] == "5"
+    assert "retention.ms" not in begins(config__properties__exclude="retention.ms")
 
 
 @pytest.mark.parametrize(
