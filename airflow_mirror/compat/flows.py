@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from airflow_mirror.common import patterns
 from airflow_mirror.common.policy import HEARTBEATS, OWN_GROUPS, TRACES, is_topic_name, trace_topics
+from airflow_mirror.compat import login
 from airflow_mirror.compat.client_keys import ADMIN, CONSUMER, PRODUCER, is_basic
 from airflow_mirror.compat.clients import Settings, convert
 from airflow_mirror.compat.declared import Given
@@ -26,6 +27,8 @@ _TABLES = {"consumer": CONSUMER, "producer": PRODUCER, "admin": ADMIN}
 _OF_MIRRORS = ("isolation.level", "auto.offset.reset")  # keys of a client that become fields, which are no secrets
 # What is written down besides, because MirrorMaker does so without a key.
 _ALWAYS: Mapping[str, Any] = {"offsets": "auto", "partitioning": "preserve", **LIKE_RETENTION}
+_ACLS = "sync.topic.acls.enabled"
+_CERTIFICATE = ("ssl.keystore.location", "ssl.keystore.certificate.chain", "ssl.keystore.key")
 
 
 @dataclass
@@ -88,8 +91,51 @@ def become(keys: Mapping[str, Given], source: str, target: str, providers: Provi
             text = "none: the alias makes no topics in which Java clients would look for this cluster"
             flow.noticed.append(Noticed(f"{source}->{target}.{key} (absent)", Fate.MAPPED, text, changed=True))
             flow.fields["traces"] = [other for other in flow.fields["traces"] if other != kind]
+    _settle_rights(flow, keys, providers)
     flow.problems = list(dict.fromkeys(flow.problems))
     return flow
+
+
+def _settle_rights(flow: Flow, keys: Mapping[str, Given], providers: Providers) -> None:
+    """Let rights follow only where it is known which ones are the mirror's own: those must not be touched."""
+    unknown = [
+        role
+        for role, client in (("source", "consumer"), ("target", "producer"))
+        if not _says_principal(client_of(keys, role, client), providers)
+    ]
+    if not unknown or not flow.fields.get("sync_acls"):
+        return
+    cause = f"brokers alone know which principal they make of the login at the {' and the '.join(unknown)}"
+    if _ACLS in keys:
+        flow.problems.append(
+            f"{keys[_ACLS].key}: {cause}, and the mirror's own rights must not be touched. Say false; where rights are "
+            "to follow, name it in the Mirror that --out writes: sync_acls, and own_principals."
+        )
+    else:
+        flow.fields["sync_acls"] = False
+        text = f"sync_acls: false, because {cause}; own_principals of a Mirror names it"
+        flow.noticed.append(Noticed(f"{flow.source}->{flow.target}.{_ACLS} (absent)", Fate.MAPPED, text, changed=True))
+
+
+def _says_principal(client: Mapping[str, Given], providers: Providers) -> bool:
+    """Return whether a client's keys say which principal it is, as far as they stand in the file.
+
+    Of a certificate and of a token brokers make one by rules of theirs. Whether they make another one of a Kerberos
+    principal, a plan asks them.
+    """
+
+    def value(key: str) -> str:
+        return "" if key not in client or providers.has_reference(client[key].value) else client[key].value.strip()
+
+    protocol, mechanism = value("security.protocol").upper(), value("sasl.mechanism").upper()
+    if protocol == "SSL":
+        return not any(client[key].value.strip() for key in _CERTIFICATE if key in client)
+    if not protocol.startswith("SASL"):
+        return True
+    by_kerberos = mechanism == "GSSAPI" or "sasl.mechanism" not in client
+    if by_kerberos and (module := value("sasl.jaas.config")):
+        return "sasl.kerberos.principal" in login.settings_of(module)[0]
+    return mechanism not in ("OAUTHBEARER", "AWS_MSK_IAM")
 
 
 def _fits(kind: str, source: str, separator: str) -> bool:

@@ -65,6 +65,48 @@ def test_names_are_those_of_the_files_policy() -> None:
     assert name(replication__policy__class=f"{package}IdentityReplicationPolicy") == "orders"
 
 
+_MODULE = "org.apache.kafka.common.security"
+_KERBEROS = "com.sun.security.auth.module.Krb5LoginModule required useTicketCache=true"
+
+
+@pytest.mark.parametrize(
+    ("login", "is_known"),
+    [
+        ({}, True),
+        ({"security.protocol": "SSL"}, True),
+        ({"security.protocol": "ssl", "ssl.keystore.location": "${env:STORE}"}, False),
+        ({"security.protocol": "SSL", "ssl.keystore.key": "${env:STORE}"}, False),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, False),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "AWS_MSK_IAM"}, False),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": "${env:STORE}",
+          "ssl.keystore.location": "${env:STORE}"}, True),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN",
+          "sasl.jaas.config": f'{_MODULE}.plain.PlainLoginModule required username="m" password="p";'}, True),
+        ({"security.protocol": "SASL_SSL", "sasl.jaas.config": f"{_KERBEROS};"}, False),
+        ({"security.protocol": "SASL_SSL", "sasl.jaas.config": f'{_KERBEROS} principal="m@X";'}, True),
+        ({"security.protocol": "SASL_SSL", "sasl.jaas.config": "${env:STORE}"}, True),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("role", ["source", "target"])
+def test_rights_follow_where_a_connection_says_which_ones_are_the_mirrors_own(
+    role: str, login: dict[str, str], is_known: bool
+) -> None:
+    """Neither a plan nor a tail would begin, and no key of the file could name the principal. No secret is needed."""
+    given = ADDRESSES | {
+        "config.providers": "env",
+        "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+        **{f"{role}.cluster.{key}": value for key, value in login.items()},
+    }
+    absent = of(given, secrets=False)
+    assert (absent.problems, absent.fields["sync_acls"]) == ([], is_known)
+    told = [one for one in absent.noticed if one.key == "A->B.sync.topic.acls.enabled (absent)"]
+    assert bool(told) == (not is_known) and all(one.changed and f"the {role};" in one.text for one in told)
+    asked = of({**given, "sync.topic.acls.enabled": "true"}, secrets=False)
+    assert [line.partition(": ")[0] for line in asked.problems] == ["A->B.sync.topic.acls.enabled"] * (not is_known)
+    assert all("Say false" in line and "own_principals" in line for line in asked.problems)
+    assert of({**given, "sync.topic.acls.enabled": "false"}, secrets=False).problems == []
+
+
 def test_traces_are_written_unless_the_file_says_no() -> None:
     mirror = Mirror.from_dict({"name": "m", "source": "a", "target": "b", **became().fields})
     assert mirror.traces == ("heartbeats", "checkpoints", "offset-syncs")  # RemoteClusterUtils answers, as there
