@@ -243,7 +243,8 @@ class _Client:
 
 def _client(path: Path, table: Table) -> _Client:
     entries = properties.read(path)
-    given = scala_keys.modern({entry.key: entry.value for entry in entries})
+    written = {entry.key: entry.value for entry in entries}
+    given = scala_keys.modern(written)
     # What is near no key is perhaps the rest of a secret.
     names = {
         one.key: f"{path}: line {one.line}: what stands there"
@@ -251,6 +252,7 @@ def _client(path: Path, table: Table) -> _Client:
         if table.find(one.key) is None and not nearest(one.key, table.keys)
     }
     providers, problems = Providers.declared(given)
+    problems += scala_keys.contradictions(written)
     resolved = {key: providers.resolve(key, value) for key, value in given.items()}
     settings = convert(resolved, table, f"{path}: ", names)
     settings.problems += [f"{path}: {problem}" for problem in problems]

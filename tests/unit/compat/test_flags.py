@@ -200,6 +200,21 @@ def test_names_and_values_of_the_oldest_clients_are_understood(tmp_path: Path) -
     assert (flow.fields["start"], flow.target) == ("earliest", {"bootstrap.servers": "new:9092"})
 
 
+@pytest.mark.parametrize("older_first", [True, False])
+def test_two_names_of_one_key_say_the_same_or_are_refused(tmp_path: Path, older_first: bool) -> None:
+    """Java's producer writes where the newer one says. Which of them the old tool had, nobody knows."""
+    consumer = written(tmp_path / "c", CONSUMER)
+
+    def argv(older: str) -> list[str]:
+        lines = [f"metadata.broker.list={older}\n", "bootstrap.servers=new:9092,new2:9092\n"][:: 1 if older_first else -1]
+        producer = written(tmp_path / "p", "".join(lines))
+        return ["--consumer.config", consumer, "--producer.config", producer, "--whitelist=a"]
+
+    (flow,) = flags.read(argv("new2:9092, new:9092")).flows
+    assert flow.target == {"bootstrap.servers": "new:9092,new2:9092"}
+    assert "p: metadata.broker.list: bootstrap.servers has other addresses" in error(argv("old:9092"))
+
+
 def test_several_sources_are_a_mirror_each(tmp_path: Path, files: list[str]) -> None:
     second = written(tmp_path / "second", "bootstrap.servers=far:9092\ngroup.id=mirror-1\n")
     third = ["--consumer.config", second, *files, "--whitelist=.*", "--num.streams=3"]
