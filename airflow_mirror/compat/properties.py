@@ -28,15 +28,16 @@ class Entry:
     value: str = field(repr=False)
 
 
-def read(path: Path) -> list[Entry]:
+def read(path: Path, encoding: str = "latin-1") -> list[Entry]:
     """Return the keys of a file, in its order. A key that is given twice is there twice; for Java the last one counts.
 
-    The bytes are Latin-1, as in Java; anything else is written as an escape. What an editor for UTF-8 puts before them is
-    left out: to Java it is part of the first key, which it then ignores.
+    What an editor for UTF-8 puts before them is left out: to Java it is part of the first key, which it then ignores.
 
+    :param encoding: what Java reads the bytes as: Latin-1, unless it is told otherwise; anything else is an escape then.
     :raises InputError: the file can't be read, or holds an escape that Java refuses, too.
+    :raises InputError: the bytes are no text in that encoding.
     """
-    return parse(read_text(path, f"properties file {str(path)!r}", encoding="latin-1"), str(path))
+    return parse(read_text(path, f"properties file {str(path)!r}", encoding=encoding), str(path))
 
 
 def parse(text: str, name: str = "the text") -> list[Entry]:
@@ -56,6 +57,6 @@ def parse(text: str, name: str = "the text") -> list[Entry]:
     return entries
 
 
-def as_java_keeps(path: Path) -> Mapping[str, str]:
-    """Return a file's values by key: of one that is given twice the last. Errors as :func:`read`."""
-    return {entry.key: entry.value for entry in read(path)}
+def as_java_keeps(path: Path, encoding: str = "latin-1") -> Mapping[str, str]:
+    """Return a file's values by key: of one that is given twice the last. Encoding and errors as of :func:`read`."""
+    return {entry.key: entry.value for entry in read(path, encoding)}

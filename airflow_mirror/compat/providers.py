@@ -110,7 +110,9 @@ def _limit(class_name: str, parameter: str, value: str) -> _Limit | str:
 
 def _of_file(path: str, wanted: str, where: str) -> str | None:
     try:
-        return properties.as_java_keeps(Path(path)).get(wanted)
+        # FileConfigProvider reads UTF-8, unlike Java elsewhere. Where it replaces bytes that are none, this is an error:
+        # no broker takes such a password, and nothing would say that the file is at fault.
+        return properties.as_java_keeps(Path(path), "utf-8").get(wanted)
     except InputError as e:
         raise InputError(f"{where}: {e}") from None
 

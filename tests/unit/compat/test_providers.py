@@ -37,6 +37,17 @@ def test_the_three_providers_fill_in_what_they_hold(
     assert providers.resolve("k", "${env:MIRROR_PASSWORD}") == "from env"
 
 
+def test_a_file_of_secrets_is_utf_8_as_kafka_reads_it(providers: Providers, tmp_path: Path) -> None:
+    """Java reads other properties files as Latin-1."""
+    file = tmp_path / "s"
+    file.write_text("password = grün€\\u00e9", encoding="utf-8")
+    assert providers.resolve("k", f"${{file:{file}:password}}") == "grün€é"
+    file.write_bytes(b"password = gr\xfcn")
+    with pytest.raises(InputError, match=r"k=\$\{file:.*is no text in UTF-8\. Save it as UTF-8") as e:
+        providers.resolve("k", f"${{file:{file}:password}}")
+    assert "gr" not in str(e.value).replace(str(tmp_path), "")
+
+
 def test_a_reference_to_a_provider_that_nobody_declared_stays(providers: Providers) -> None:
     assert providers.resolve("k", "${vault:a:b} ${x} $1") == "${vault:a:b} ${x} $1"
 
