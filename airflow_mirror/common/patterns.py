@@ -32,6 +32,7 @@ _JAVA_ONLY = tuple(
     )
 )
 _COUNT = re.compile(r"\{\d*,\d*\}")
+_FLAGS = re.compile(r"\(\?[imsux]+\)")
 _IN_A_CLASS = (
     ("&&", "the intersection of classes [...&&...]", "Write a look-ahead such as (?!x)[a-z]."),
     ("[", "a class in a class [...[...]]", r"Write one class; a bracket in it is \[."),
@@ -63,6 +64,17 @@ def parse(field: str, value: Iterable[str] | str, *, commas: bool) -> tuple[str,
             raise InvalidField(field, value, "an empty name or pattern", "Use non-empty strings.")
         _check(field, one)
     return tuple(found)
+
+
+def of_older_tools(text: str) -> list[str]:
+    """Return the items of a comma list as the older tools read it: to them each comma is a ``|`` of one expression.
+
+    So it is one within brackets, too, and a flag before an item is one of all items behind it. Items stay apart where
+    that means the same. A comma of a count is none: with a ``|`` in there no tool starts.
+    """
+    items = [_with_bars(item) for item in _split(text)]
+    flagged = next((at for at, item in enumerate(items) if _FLAGS.match(item)), len(items))
+    return [*items[:flagged], *filter(None, ["|".join(items[flagged:])])]
 
 
 def matches(patterns: Iterable[str], name: str) -> bool:
@@ -116,6 +128,11 @@ def _split(text: str) -> list[str]:
             if text[at] == "," and depth <= 0:
                 cuts.append(at)
     return [text[a + 1 : b].strip() for a, b in zip(cuts, [*cuts[1:], len(text)], strict=True)]
+
+
+def _with_bars(item: str) -> str:
+    """Return an item of a comma list with bars for the commas that are left in it, but for those of counts."""
+    return re.sub(rf"{_COUNT.pattern}|\s*,\s*", lambda found: found[0] if found[0][0] == "{" else "|", item)
 
 
 def _places(pattern: str) -> Iterator[tuple[int, bool]]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from airflow_mirror.common import patterns
 from airflow_mirror.common.nearest import nearest
 from airflow_mirror.compat import properties, scala_keys
 from airflow_mirror.compat.clients import Settings, convert
@@ -194,7 +195,7 @@ def _number(given: _Given, option: str) -> tuple[int | None, list[str]]:
     return int(text), []
 
 
-def _topics_of(given: _Given) -> tuple[dict[str, str], list[str]]:
+def _topics_of(given: _Given) -> tuple[dict[str, list[str]], list[str]]:
     """Return the Mirror's patterns, and what is wrong with them. Both tools ask for exactly one list."""
     wanted = [text for option in ("--whitelist", "--include") for text in given.get(option, [])]
     unwanted = [text for option in ("--blacklist", "--exclude") for text in given.get(option, [])]
@@ -202,14 +203,14 @@ def _topics_of(given: _Given) -> tuple[dict[str, str], list[str]]:
         count = "none is" if not wanted and not unwanted else f"{len(wanted) + len(unwanted)} are"
         return {}, [f"exactly one of --whitelist (--include) and --blacklist (--exclude) is needed; {count} given."]
     if wanted:
-        return {"topics": _expression(wanted[0])}, []
-    return {"topics": ".*", "exclude_topics": _expression(unwanted[0])}, []
+        return {"topics": _expressions(wanted[0])}, []
+    return {"topics": [".*"], "exclude_topics": _expressions(unwanted[0])}, []
 
 
-def _expression(text: str) -> str:
-    # TopicFilter of both tools takes off quotes that a shell has left, and means `|` by `,`, as our own lists do.
+def _expressions(text: str) -> list[str]:
+    # TopicFilter of both tools takes off quotes that a shell has left.
     bare = "".join(text.split()).strip("\"'")
-    return ",".join(".*" if item == "*" else item for item in bare.split(","))
+    return [".*" if item == "*" else item for item in patterns.of_older_tools(bare)]
 
 
 def _fields(given: _Given) -> dict[str, Any]:

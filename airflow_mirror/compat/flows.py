@@ -308,7 +308,8 @@ def _true_or_false(value: str) -> bool:
 def _patterns(field_name: str) -> Callable[[str], list[str]]:
     def read(value: str) -> list[str]:
         try:
-            return list(patterns.parse(field_name, value, commas=field_name != "groups")) if value else []
+            items = patterns.of_older_tools(value) if value else []
+            return list(patterns.parse(field_name, items, commas=field_name != "groups"))
         except InvalidField as e:
             cause = e.cause if e.__cause__ is None else "not a valid regular expression"  # re's own words quote it
             raise ValueError(f"{cause}. {e.remedy.rstrip('.')}") from None

@@ -66,6 +66,8 @@ def test_files_become_clusters_and_the_group_is_where_the_mirror_takes_over(file
         ("--include", "a.*, b", ["ab", "b"], ["bb", "c"]),
         ("--whitelist", "'x|y'", ["x", "y"], ["xy"]),
         ("--whitelist", "t{1,2}", ["t", "tt"], ["ttt"]),
+        ("--whitelist", "(?i)a.*,b", ["A1", "B"], ["c"]),
+        ("--include", r"prod\.(a,b)", ["prod.a", "prod.b"], ["prod.ab"]),
         ("--blacklist", "a.*,b", ["c"], ["aa", "b"]),
         ("--exclude", "a.*", ["b"], ["a1"]),
     ],

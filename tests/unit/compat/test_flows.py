@@ -137,6 +137,10 @@ def test_what_came_from_the_target_does_not_return() -> None:
     ("keys", "fields"),
     [
         ({"topics": "a, b.*"}, {"topics": ["a", "b.*"]}),
+        ({"topics": "(?i)orders.*, payments.*"}, {"topics": ["(?i)orders.*|payments.*"]}),
+        ({"topics": "a.*, (?i)b.*, c"}, {"topics": ["a.*", "(?i)b.*|c"]}),
+        ({"topics": r"prod\.(orders, payments), x{1,2}"}, {"topics": [r"prod\.(orders|payments)", "x{1,2}"]}),
+        ({"groups": r"g[1,2], a\,b, c d"}, {"groups": ["g[1|2]", r"a\|b", "c d"]}),
         ({"topics.exclude": ""}, {"exclude_topics": ["(.*\\.)?B\\..*"]}),
         ({"topics.blacklist": "x"}, {"exclude_topics": ["x", "(.*\\.)?B\\..*"]}),
         ({"topics.blacklist": "x", "topics.exclude": "y"}, {"exclude_topics": ["y", "(.*\\.)?B\\..*"]}),
