@@ -28,6 +28,7 @@ _OF_MIRRORS = ("isolation.level", "auto.offset.reset")  # keys of a client that 
 # What is written down besides, because MirrorMaker does so without a key.
 _ALWAYS: Mapping[str, Any] = {"offsets": "auto", "partitioning": "preserve", **LIKE_RETENTION}
 _ACLS = "sync.topic.acls.enabled"
+_OWN_SEPARATOR = "replication.policy.internal.topic.separator.enabled"
 _CERTIFICATE = ("ssl.keystore.location", "ssl.keystore.certificate.chain", "ssl.keystore.key")
 
 
@@ -91,6 +92,7 @@ def become(keys: Mapping[str, Given], source: str, target: str, providers: Provi
             text = "none: the alias makes no topics in which Java clients would look for this cluster"
             flow.noticed.append(Noticed(f"{source}->{target}.{key} (absent)", Fate.MAPPED, text, changed=True))
             flow.fields["traces"] = [other for other in flow.fields["traces"] if other != kind]
+    _require_same_names(flow, keys, providers)
     _settle_rights(flow, keys, providers)
     flow.problems = list(dict.fromkeys(flow.problems))
     return flow
@@ -136,6 +138,29 @@ def _says_principal(client: Mapping[str, Given], providers: Providers) -> bool:
     if by_kerberos and (module := value("sasl.jaas.config")):
         return "sasl.kerberos.principal" in login.settings_of(module)[0]
     return mechanism not in ("OAUTHBEARER", "AWS_MSK_IAM")
+
+
+def internal_separator(keys: Mapping[str, Given], separator: str, providers: Providers) -> str:
+    """Return what stands between the parts of the names of MirrorMaker's internal topics.
+
+    :param separator: of its policy.
+    """
+    one = keys.get(_OWN_SEPARATOR)
+    follows = one is None or providers.resolve(one.key, one.value).strip().lower() == "true"  # all else is false in Java
+    return separator if follows else "."
+
+
+def _require_same_names(flow: Flow, keys: Mapping[str, Given], providers: Providers) -> None:
+    """Name the traces that Java clients would look for in MirrorMaker's topics, where nothing is written any more."""
+    separator = flow.fields["separator"]
+    kinds = [kind for kind in flow.fields["traces"] if kind != HEARTBEATS]  # these are called the same
+    if kinds and internal_separator(keys, separator, providers) != separator:
+        flow.problems.append(
+            f"{keys[_OWN_SEPARATOR].key}: {' and '.join(kinds)} are in topics whose names have {separator!r}, and Java "
+            "clients with this key would go on reading MirrorMaker's. Say true, here and in these clients, or "
+            f"{' and '.join(f'emit.{kind}.enabled=false' for kind in kinds)}. 'airflow-mirror adopt' then finds "
+            "MirrorMaker's own topics by --internal-separator '.'."
+        )
 
 
 def _fits(kind: str, source: str, separator: str) -> bool:

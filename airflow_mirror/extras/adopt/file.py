@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_mirror.compat import files
-from airflow_mirror.compat.declared import Declared, Given
+from airflow_mirror.compat.declared import Declared
+from airflow_mirror.compat.flows import internal_separator
 from airflow_mirror.compat.providers import Providers
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import InputError
 from airflow_mirror.extras.adopt.mirrormaker import Flow
 from airflow_mirror.mirror import Mirror
-
-_OWN_SEPARATOR = "replication.policy.internal.topic.separator.enabled"
 
 
 @dataclass(frozen=True)
@@ -55,16 +54,14 @@ def flow_of(declared: Declared, pair: tuple[str, str], separator: str) -> Flow:
     :param pair: aliases of source and target. :param separator: of its policy.
     """
     providers, _ = Providers.declared(declared.providers)  # what can't be kept of them is refused with the flow's keys
-    of_connectors, of_workers = declared.flows[pair], declared.workers.get(pair, {})
+    of_workers = declared.workers.get(pair, {})
 
-    def value(keys: Mapping[str, Given], name: str, default: str = "") -> str:
-        one = keys.get(name)
-        return default if one is None else providers.resolve(one.key, one.value).strip()
+    def value(name: str) -> str:
+        one = of_workers.get(name)
+        return "" if one is None else providers.resolve(one.key, one.value).strip()
 
-    follows = value(of_connectors, _OWN_SEPARATOR, "true").lower() == "true"  # anything else is false in Java
     return Flow(
-        source=pair[0], target=pair[1], separator=separator if follows else ".", group=value(of_workers, "group.id"),
-        offset_topic=value(of_workers, "offset.storage.topic"),
-        config_topic=value(of_workers, "config.storage.topic"),
-        status_topic=value(of_workers, "status.storage.topic"),
+        source=pair[0], target=pair[1], separator=internal_separator(declared.flows[pair], separator, providers),
+        group=value("group.id"), offset_topic=value("offset.storage.topic"),
+        config_topic=value("config.storage.topic"), status_topic=value("status.storage.topic"),
     )  # fmt: skip

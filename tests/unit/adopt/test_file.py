@@ -77,7 +77,8 @@ def test_connectors_name_their_topics_and_their_workers_are_named_elsewhere(tmp_
     follows = read([path])
     assert follows.mirror.naming.target_topic("orders") == "A_orders"
     assert (follows.flow.checkpoints, follows.flow.offsets) == ("A_checkpoints_internal", "mm2-offsets.A.internal")
-    path.write_text(json.dumps({**config, OWN_SEPARATOR: False}))
+    untraced = {f"emit.{kind}.enabled": False for kind in ("checkpoints", "offset-syncs")}
+    path.write_text(json.dumps({**config, **untraced, OWN_SEPARATOR: False}))
     assert read([path]).flow.checkpoints == "A.checkpoints.internal"
 
 

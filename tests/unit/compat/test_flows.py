@@ -124,6 +124,19 @@ def test_traces_are_written_unless_the_file_says_no() -> None:
     assert (flow.problems, flow.fields["traces"]) == ([], [])
 
 
+def test_traces_lie_where_java_clients_look_or_are_refused() -> None:
+    """Else they would go on reading the checkpoints that MirrorMaker wrote last."""
+    own = {"replication__policy__internal__topic__separator__enabled": "false"}
+    (problem,) = became(replication__policy__separator="_", **own).problems
+    assert problem.startswith("A->B.replication.policy.internal.topic.separator.enabled: checkpoints and offset-syncs")
+    assert "emit.checkpoints.enabled=false and emit.offset-syncs.enabled=false" in problem
+    untraced = {"emit__checkpoints__enabled": "false", "emit__offset-syncs__enabled": "false"}
+    for others in ({}, {"replication__policy__separator": "."}, {"replication__policy__separator": "_", **untraced}):
+        assert became(**others, **own).problems == []
+    own["replication__policy__internal__topic__separator__enabled"] = "True"
+    assert became(replication__policy__separator="_", **own).problems == []
+
+
 def test_what_came_from_the_target_does_not_return() -> None:
     mirror = Mirror.from_dict({"name": "m", "source": "a", "target": "b", **became().fields})
     names = ("B.orders", "C.B.orders", "C.orders", "B", "orders.B", "orders-B.x")
