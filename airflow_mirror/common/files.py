@@ -6,6 +6,7 @@ import fcntl
 import os
 import time
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -25,10 +26,12 @@ def replace_file(path: Path, content: str | bytes, *, durable: bool = True, mode
     # A unique name: two processes that replace the same file must not share a temporary file.
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        with open(beside, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+        # Never wider than it is meant to be: who opens it while it is empty can read what is written later.
+        created = partial(os.open, mode=0o666 if mode is None else mode)
+        with open(beside, "wb", opener=created) as file:
             if mode is not None:
-                os.fchmod(file.fileno(), mode)
+                os.fchmod(file.fileno(), mode)  # as the process gives new files fewer bits
+            file.write(content.encode() if isinstance(content, str) else content)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())

@@ -74,6 +74,24 @@ def test_permissions_are_as_asked_for(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "script").stat().st_mode) == 0o755
 
 
+def test_a_file_of_its_owner_alone_is_never_wider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor while it is written: what is longer than a buffer is on disk before it is whole."""
+    seen, real = [], os.fchmod
+
+    def look(file: int, mode: int) -> None:
+        found = os.fstat(file)
+        seen.append((stat.S_IMODE(found.st_mode), found.st_size))
+        real(file, mode)
+
+    monkeypatch.setattr(files.os, "fchmod", look)  # type: ignore[attr-defined]
+    before = os.umask(0o022)
+    try:
+        replace_file(tmp_path / "secrets", "x" * 100_000, mode=0o600)
+    finally:
+        os.umask(before)
+    assert seen == [(0o600, 0)]
+
+
 def test_lock_is_held_until_its_last_inheritor_ends(tmp_path: Path) -> None:
     path = tmp_path / "new" / "lock"
     with lock(path) as held:
