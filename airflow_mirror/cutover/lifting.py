@@ -283,7 +283,8 @@ def _by_the_source(
     """
     _LOG.warning("what is decided about the fence, the target can't tell: %s", unasked)
     # Of whichever run has a directory on this host: which of them has a fence up, only the source can tell now.
-    names, lines = [run] if run else sorted(path.name for path in (runs.iterdir() if runs is not None else ())), []
+    here = runs.iterdir() if runs is not None and runs.is_dir() else ()
+    names, lines = [run] if run else sorted(path.name for path in here), list[str]()
     known, failed = False, list[MirrorError]()
     for name in names:
         kept = ReportStore(on.target.reports(mirror), mirror, name, directory_of(runs, name))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_mirror.common.signals import set_in_handler
+from airflow_mirror.errors import InvalidField, MirrorError
 from airflow_mirror.hooks.assets import tell_events, tell_lineage
 from airflow_mirror.hooks.home import alarm, report_dir, report_key
 from airflow_mirror.operators.base import (
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import BaseOperator, Context
 
+    from airflow_mirror.cutover.platform import Side
     from airflow_mirror.cutover.report_store import ReportStore
     from airflow_mirror.cutover.request import Clusters, CutoverRequest
     from airflow_mirror.cutover.signing import Signer
@@ -310,8 +312,9 @@ def report_signer() -> Signer | None:
 class LiftFenceOperator(MirrorOperator):
     """Lifts a fence that a killed cutover of this DAG run left up. A finished cutover's fence stays. Use as a teardown.
 
-    :param raised_by: id of the task of this DAG that raises it. Where that one never began in this run, the clusters are
-        asked all the same; but if they can't be, it is said in the log alone: a wrong connection has failed its own task.
+    :param raised_by: id of the task of this DAG that raises it. Where that one never began in this run, and this host has
+        no report of it, the clusters are asked all the same; but if they can't be, it is said in the log alone: a wrong
+        connection has failed its own task.
     :param any_run: that of whichever run of the mirror (templated).
     :param fence: the same value as for CutoverOperator.
     :param include_retained: also lift a fence that was kept on purpose: the source accepts writes again (templated). The
@@ -326,16 +329,17 @@ class LiftFenceOperator(MirrorOperator):
     ) -> None:  # fmt: skip
         super().__init__(**kwargs)
         self.fence, self.include_retained, self.any_run = fence, include_retained, any_run
-        self.raised_by, self._has_looked = raised_by, False
+        self.raised_by, self._is_sure = raised_by, False
 
     def execute(self, context: Context) -> Any:
         """See :class:`.MirrorOperator`."""
         try:
             return super().execute(context)
         except AirflowException as e:
-            # A task that was cleared has not begun either: once the ledger answers, whatever is wrong is told.
+            # A task that was cleared has not begun either: once the ledger answers, or where this host has a report of
+            # the run, whatever is wrong is told.
             begun = not self.raised_by or states_of(context["ti"]).get(self.raised_by) not in _NEVER_BEGUN
-            if begun or self._has_looked:
+            if begun or self._is_sure:
                 raise
             self.log.warning("%s has not begun in this run, and no cluster was asked for a fence: %s", self.raised_by, e)
             return compact({"lifted": []})
@@ -349,26 +353,39 @@ class LiftFenceOperator(MirrorOperator):
         from airflow_mirror.cutover.fence import fence_of
         from airflow_mirror.cutover.lifting import lift_leftover_fence
         from airflow_mirror.cutover.platform import Platform
-        from airflow_mirror.errors import InvalidField
+        from airflow_mirror.cutover.report import JSON_NAME
         from airflow_mirror.hooks.kafka import admins_of
-        from airflow_mirror.ledger.records import REPORT
 
         run_dir = report_dir(mirror, context["ti"].run_id)
+        self._is_sure = (run_dir / JSON_NAME).exists()
         with admins_of(mirror) as (source, target):
             fence = fence_of(self.fence, source)
             on, include_retained = Platform.of(source, target), flag("include_retained", self.include_retained)
-            on.target.ledger.peek()
-            self._has_looked = True
             run = "" if flag("any_run", self.any_run) else run_dir.name
-            if not run and not run_dir.parent.is_dir() and not on.target.reports(mirror.name).read():
-                known = ", ".join(sorted(REPORT.under(on.target.state(REPORT.below()).read()))) or "none"
-                raise InvalidField(
-                    "name", mirror.name, f"the target has no report of a cutover of it; it has of: {known}",
-                    "Correct the name: a fence of this one is not known.",
-                )  # fmt: skip
+            try:
+                on.target.ledger.peek()
+            except MirrorError as e:  # the names at the source tell then; where they can't, this is raised again
+                self.log.info("whether the target knows the mirror is not known: %s", e)
+            else:
+                self._is_sure = True
+                if not run and not run_dir.parent.is_dir():
+                    _require_known(on.target, mirror.name)
             lifted = lift_leftover_fence(
                 on, mirror.name, fence, run=run, include_retained=include_retained, runs=run_dir.parent
             )
         for line in lifted:
             self.log.warning("lifted: %s", line)
         return compact({"lifted": lifted})
+
+
+def _require_known(target: Side, name: str) -> None:
+    """Fail unless a target has a report of a cutover of a mirror. :raises InvalidField: names those that it has."""
+    from airflow_mirror.ledger.records import REPORT
+
+    if target.reports(name).read():
+        return
+    known = ", ".join(sorted(REPORT.under(target.state(REPORT.below()).read()))) or "none"
+    raise InvalidField(
+        "name", name, f"the target has no report of a cutover of it; it has of: {known}",
+        "Correct the name: a fence of this one is not known.",
+    )  # fmt: skip

@@ -19,8 +19,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.fence import Fence, fence_of
 from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.request import CutoverRequest, Limits
-from airflow_mirror.errors import InputError, TryAgain
+from airflow_mirror.errors import InputError, LedgerLost, TryAgain
 from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator, approval_of
 from airflow_mirror.operators.mirror import StartMirrorOperator
 from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopicConfigsOperator
@@ -306,7 +307,7 @@ def test_what_failed_the_plan_fails_no_second_task(
     """A teardown runs behind whatever failed. Where a cutover may have raised a fence, it is told that nobody looked."""
     context["ti"].states = {"cutover": state} if state else {}
     never_begun = state in ("upstream_failed", "skipped", None)
-    ledger.peek = raises(TryAgain("the target does not answer"))  # type: ignore[method-assign]
+    ledger.peek = ledger.values = raises(TryAgain("the target does not answer"))  # type: ignore[method-assign]
     for wrong in ({"source": "misspelt"}, {"target": mirror["source"]}, {"policy": "prefix", "source_alias": "dc1/"}, {}):
         for raised_by in ("", "cutover"):
             task = LiftFenceOperator(task_id="t", mirror={**mirror, **wrong}, raised_by=raised_by, fence="acl")
@@ -326,3 +327,34 @@ def test_what_can_not_be_lifted_is_told_of_a_cutover_that_was_cleared(
     (home / mirror["name"] / "runs").mkdir(parents=True)
     with pytest.raises(AirflowFailException, match="died while it opened"):
         LiftFenceOperator(task_id="t", mirror=mirror, raised_by="cutover").execute(context)
+
+
+@pytest.mark.usefixtures("connections")
+@pytest.mark.parametrize("lost", [TryAgain("the target does not answer"), LedgerLost("it is not complete")], ids=str)
+def test_fence_is_lifted_by_the_names_of_the_source_where_the_target_can_not_tell(
+    context: Any, mirror: dict[str, Any], home: Path, ledger: MemoryLedger, lost: Exception, monkeypatch: Any
+) -> None:
+    """It was looked whether the target knows the mirror, and nobody asked the source any more."""
+    ledger.peek = ledger.values = raises(lost)  # type: ignore[method-assign]
+    lift = "airflow_mirror.cutover.lifting.lift_leftover_fence"
+    for any_run, run in ((False, "manual__1"), (True, "")):
+        task = LiftFenceOperator(task_id="t", mirror=mirror, any_run=any_run, include_retained=True)
+        with monkeypatch.context() as patched:
+            patched.setattr(lift, lambda *_, run, **__: [f"DENY of {run!r}"])
+            assert task.execute(context)["lifted"] == [f"DENY of {run!r}"]
+        with pytest.raises(AirflowException, match=type(lost).__name__):  # and of none this host knows
+            task.execute(context)
+
+
+@pytest.mark.usefixtures("connections")
+def test_report_of_this_host_says_that_a_cutover_that_was_cleared_has_begun(
+    context: Any, mirror: dict[str, Any], home: Path, ledger: MemoryLedger
+) -> None:
+    """Its fence may be up, and nobody can say: the task was green."""
+    ledger.peek = ledger.values = raises(TryAgain("the target does not answer"))  # type: ignore[method-assign]
+    run_dir = home / mirror["name"] / "runs" / "manual__1"
+    run_dir.mkdir(parents=True)
+    CutoverReport(mirror=mirror["name"], plan_hash=PLAN).save(run_dir)
+    for given in (mirror, {**mirror, "source": "misspelt"}):
+        with pytest.raises(AirflowException, match=r"does not answer|does not exist"):
+            LiftFenceOperator(task_id="t", mirror=given, raised_by="cutover").execute(context)
