@@ -243,7 +243,7 @@ class View:
         return [sign.summary for job in living if (sign := self._watch(job.job).sign(job)) is not None]
 
     def _watch(self, of: str) -> Watch:
-        return self._watches.setdefault(of, Watch(self._state, self._clock.monotonic, self._clock.sleep))
+        return self._watches.setdefault(of, Watch(self._state, self._clock.monotonic, self._clock.sleep, decides=False))
 
     def _tail(
         self, name: str, tail: ActiveTail | None, wishes: Wishes, without: str, ended: str

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from airflow_mirror.errors import LedgerNewer, TailRuns, TryAgain
+from airflow_mirror.errors import LedgerNewer, MissingRight, TailRuns, TryAgain
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.state import FINAL, LOST, RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.wishes import Wishes
@@ -273,6 +273,8 @@ class Watch:
     :param lost: a job, and its last sign (:attr:`seen`), that another observer has listened for: lost until it gives
         another sign.
     :param look: what it writes to look whether anybody can write.
+    :param decides: something rests on what it finds. Who only shows it need not have the right to write there: without
+        that right silence counts as it is read.
     :ivar seen: the job that was last asked for, and its last sign; for another observer.
     """
 
@@ -285,10 +287,12 @@ class Watch:
         probe_every_s: float = _PROBE_EVERY_S,
         lost: str = "",
         look: Kind = LOOK,
+        decides: bool = True,
     ) -> None:
         self._state, self._clock, self._pause, self._lost, self._look = state, clock, pause, lost, look
         self.seen = ""
         self._silence_s, self._probe_every_s = silence_s, probe_every_s
+        self._decides, self._may_write = decides, True
         self._job = ""
         self._number: int | None = None
         self._heard = self._probed = clock()
@@ -321,7 +325,7 @@ class Watch:
             self._job, self._number, self._lives, self._heard, self._probed = tail.job, number, False, now, now
         elif number not in (None, self._number):  # a sign that its successor removed is none
             self._number, self._lives, self._heard, self._probed = number, True, now, now
-        elif now - self._probed >= self._probe_every_s:
+        elif self._may_write and now - self._probed >= self._probe_every_s:
             self._probe(tail, now)
             now = self._probed = self._clock()
         return RUNNING if now - self._heard < self._silence_s else LOST
@@ -346,6 +350,10 @@ class Watch:
             self._heard += self._clock() - now
         except TryAgain:
             self._heard = self._clock()
+        except MissingRight:
+            if self._decides:
+                raise
+            self._may_write = False
 
 
 def ask_to_stop(state: State, mirror: str, job: str, by: str) -> None:

@@ -77,6 +77,17 @@ def test_mirrors_are_shown_with_what_their_tails_say(
     assert rows["done"]["said"] is rows["new"]["said"] is None, "nobody says that they should run"
 
 
+def test_tails_are_shown_to_who_may_only_read(
+    dst: LedgerCluster, ledger: Ledger, capsys: pytest.CaptureFixture[str], time: Time
+) -> None:
+    """One that is lost on another host ended the command for all: it writes, to see whether the target takes that."""
+    for name in ("a", "b"):
+        tail(ledger, name, "host-a")
+    refused = dst.script.on("Produce", Fault.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED), times=None)
+    assert [row["tail"] for row in seen(capsys, time)] == ["lost", "lost"]
+    assert len(refused.hits) == 2, "once for each"
+
+
 @pytest.mark.parametrize(("by", "word"), [("2f" * 32, "cutover"), ("failover 000001-x", "failover")])
 @pytest.mark.parametrize("sign", ["FAILED", None])
 def test_a_tail_that_was_ended_for_good_has_neither_failed_nor_is_it_lost(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.errors import InputError, TailReplaced, TailRuns, TryAgain
+from airflow_mirror.errors import InputError, MissingRight, TailReplaced, TailRuns, TryAgain
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.active import (
     SILENCE_S,
@@ -44,11 +44,15 @@ class Clock:
 
 
 class Unreachable(MemoryState):
-    """A topic that can't be written to, or not even read, for a while."""
+    """A topic that can't be written to, or not even read, for a while; or never by this principal (``refused``)."""
 
     writable = readable = True
+    refused, tried = False, 0
 
     def write(self, values: Mapping[str, bytes | None], permit: Permit = unfenced) -> None:
+        self.tried += 1
+        if self.refused:
+            raise MissingRight("append to the ledger: no Write", "TOPIC_AUTHORIZATION_FAILED", "User:m")
         if not self.writable:
             raise TryAgain("not enough replicas")
         super().write(values, permit)
@@ -137,6 +141,20 @@ def test_silence_counts_only_while_the_topic_takes_writes(state: Unreachable, cl
         clock.now += 6
         found.append(eye.status(one))
     assert found.count(RUNNING) == 4 and found[-1] == LOST
+
+
+def test_who_only_shows_a_tail_needs_no_right_to_write(state: Unreachable, clock: Clock) -> None:
+    """What rests on a silence is refused without it: nobody knows whether the tail could have given a sign."""
+    one = tail()
+    state.refused = True
+    shows, decides = Watch(state, clock, clock.pause, decides=False), watch(state, clock)
+    found = []
+    for _ in range(6):
+        found.append(shows.status(one))
+        clock.now += 6
+    assert (found, state.tried) == ([RUNNING] * 5 + [LOST], 1)
+    with pytest.raises(MissingRight, match="Write"):
+        decides.settled(one)
 
 
 def test_a_topic_that_cant_be_read_is_no_silence(state: Unreachable, clock: Clock) -> None:
