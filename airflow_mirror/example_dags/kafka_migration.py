@@ -197,6 +197,11 @@ PARAMS = {
         {}, title="Principals", type=["null", "object"], section=AFTER,
         description_md='With `follow`: other names of principals on the target, such as `{"User:CN=shop": "User:shop"}`.',
     ),
+    "own_principals": Param(
+        {}, title="The mirror's own principals", type=["null", "object"], section=AFTER,
+        description_md="By role, where a connection does not say them (a certificate, a token, Kerberos with rules): "
+        '`{"source": "User:CN=mirror", "target": "User:CN=mirror"}`. With `follow` the plan is refused without them.',
+    ),
     "target_open_by_default": ask_brokers(
         "Target open without ACLs?", "With `follow`: are target topics without any ACL open to everybody?", AFTER,
     ),
@@ -225,7 +230,7 @@ MIRROR = {
     )
 }  # fmt: skip
 MIRROR |= {key: f"{{{{ params.{key} or [] }}}}" for key in ("exclude_topics", "groups", "exclude_groups")}
-MIRROR["principals"] = "{{ params.principals or {} }}"
+MIRROR |= {key: f"{{{{ params.{key} or {{}} }}}}" for key in ("principals", "own_principals")}
 SPARK = "{{ params.spark_conn_id }}"
 REVERSE = "{{ ti.xcom_pull(task_ids='way_back.arm')['fields'] }}"
 ACCESS: dict[str, Any] = {
@@ -276,7 +281,7 @@ with DAG(
             task_id="plan", mirror=MIRROR, night=True, trial_s="{{ params.trial_s }}", tasks="{{ params.trial_tasks }}",
             fence="{{ params.fence }}", open_by_default=answer("open_by_default"),
             accept_ledger_writers="{{ params.accept_ledger_writers or [] }}",
-            cutover_wanted="{{ params.mode == 'migrate' }}", pre_execute=_fits,
+            cutover_wanted="{{ params.mode == 'migrate' }}", parts=ACCESS["parts"], pre_execute=_fits,
         )  # fmt: skip
 
         @task.short_circuit

@@ -36,6 +36,8 @@ class PlanMirrorOperator(MirrorOperator):
         the plan, so that nobody hears of it after the copy; None asks nothing (templated).
     :param open_by_default: as for CutoverOperator; ``accept_ledger_writers`` likewise (templated).
     :param cutover_wanted: False: the cutover may come one day, and what it would refuse only warns (templated).
+    :param parts: as for the SyncAclsOperator to come: where nobody says which rights are the mirror's own, the plan is
+        refused; none asks nothing (templated).
     :param tasks: of the copy to come, for what the trial tells (templated).
 
     The plan is stored under its hash, on the target and as a file on this host, with a readable ``.md`` next to it. A
@@ -55,17 +57,19 @@ class PlanMirrorOperator(MirrorOperator):
         "open_by_default",
         "accept_ledger_writers",
         "cutover_wanted",
+        "parts",
     )
     makes_plan = True
 
     def __init__(
         self, *, probe_target: bool | str = True, night: bool | str = False, trial_s: float | str = 0.0,
         tasks: int | str = 1, fence: str | None = None, open_by_default: bool | str | None = None,
-        accept_ledger_writers: Sequence[str] | str = (), cutover_wanted: bool | str = True, **kwargs: Any,
+        accept_ledger_writers: Sequence[str] | str = (), cutover_wanted: bool | str = True,
+        parts: Sequence[str] | str = (), **kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__(**kwargs)
         self.fence, self.open_by_default, self.accept_ledger_writers = fence, open_by_default, accept_ledger_writers
-        self.cutover_wanted = cutover_wanted
+        self.cutover_wanted, self.parts = cutover_wanted, parts
         self.probe_target, self.night, self.trial_s, self.tasks = probe_target, night, trial_s, tasks
 
     def _foreseen(self, plan: Plan, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> Plan:
@@ -89,6 +93,7 @@ class PlanMirrorOperator(MirrorOperator):
         """Make and store the plan.
 
         :raises InputError: lists every block.
+        :raises InvalidField: rights are to follow, and nobody says which ones are the mirror's own.
         :raises MirrorCutOver: target topics were handed over to applications.
         :raises TopicsOwned: target topics belong to another mirror.
         :raises LedgerMissing: target topics hold data, and there is no ledger.
@@ -97,6 +102,7 @@ class PlanMirrorOperator(MirrorOperator):
         from airflow_mirror.extras.readiness.sections import write
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.jobs.planning import planned
+        from airflow_mirror.kafka.principal import own_principal
         from airflow_mirror.ledger.decisions import Ledger
         from airflow_mirror.operators.refusals import Refusals
         from airflow_mirror.plan.findings import BLOCK, PASS, passed
@@ -106,6 +112,9 @@ class PlanMirrorOperator(MirrorOperator):
 
         trial_s, tasks = number("trial_s", self.trial_s), int(number("tasks", self.tasks, least=1))
         with admins_of(mirror) as (source, target):
+            if names(self.parts):  # before a plan, and a copy, are made in vain
+                for cluster in (source, target):
+                    own_principal(cluster, mirror.own_principals)
             # Without an earlier one, and unless nothing was begun, the plan is refused in the end.
             probe = flag("probe_target", self.probe_target)
             plan, _ = planned(mirror, source, target, Ledger(target), probe=probe, told=self.log.warning)

@@ -23,6 +23,7 @@ from tests.provider.conftest import DAGS, InMemory
 from tests.unit.plan.builders import a_mirror
 
 BLOCK = Finding("block", "retention_race", "topic 't'", "lost")
+MIRROR = {"name": "m", "source": "src", "target": "dst", "topics": ["t"]}
 
 
 @pytest.fixture
@@ -48,8 +49,7 @@ def world(monkeypatch: pytest.MonkeyPatch, clusters: InMemory, home: Path) -> Si
     return made
 
 
-def run(context: dict[str, Any], **options: Any) -> Any:
-    mirror = {"name": "m", "source": "src", "target": "dst", "topics": ["t"]}
+def run(context: dict[str, Any], mirror: Any = MIRROR, **options: Any) -> Any:
     return PlanMirrorOperator(task_id="plan", mirror=mirror, **options).execute(context)
 
 
@@ -143,3 +143,35 @@ def test_a_run_that_cuts_nothing_over_is_not_blocked_by_its_cutover(mode: str, i
     """On a source without authorizer, mode ``copy`` was refused for the sake of a fence that nobody had asked for."""
     plan: Any = DagBag(str(DAGS)).dags["kafka_migration"].get_task("plan")
     assert plan.render_template(plan.cutover_wanted, {"params": {"mode": mode}}) is is_wanted
+
+
+def test_rights_that_are_to_follow_need_to_know_the_mirrors_own_before_anything_is_planned(
+    world: SimpleNamespace, context: dict[str, Any], clusters: InMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a certificate, a token or rules of Kerberos the first task that needs them failed, and no field had them."""
+    admin = clusters.admin
+    monkeypatch.setattr("airflow_mirror.hooks.kafka.ClusterAdmin", lambda *given: nameless(admin(*given)))
+    own = {"source": "User:CN=m", "target": "User:CN=m"}
+    for given in ({}, {"target": "User:CN=m"}):
+        with pytest.raises(AirflowFailException, match=r'(?s)own_principals.*\{"source": "User:\.\.\."\}'):
+            run(context, parts=["acls"], mirror={**MIRROR, "own_principals": given})
+    assert world.kept == []
+    run(context, parts=["acls"], mirror={**MIRROR, "own_principals": own})
+    run(context)
+    assert len(world.kept) == 2, "nothing is to follow"
+
+
+def nameless(admin: Any) -> Any:
+    """Have a connection not say which principal the brokers make of it."""
+    admin.principal = None
+    return admin
+
+
+def test_form_of_a_migration_names_the_mirrors_own_principals(bag: Any) -> None:
+    dag = bag.dags["kafka_migration"]
+    plan, own = dag.get_task("plan"), {"target": "User:CN=m"}
+    assert dag.params["own_principals"] == {}
+    shown = plan.render_template(plan.mirror["own_principals"], {"params": {"own_principals": own}})
+    assert (shown, plan.render_template(plan.mirror["own_principals"], {"params": {"own_principals": None}})) == (own, {})
+    given = [plan.render_template(plan.parts, {"params": {"follow": follow}}) for follow in (["quotas"], None)]
+    assert given == [["quotas"], []]
