@@ -298,6 +298,7 @@ class StopMirrorOperator(MirrorOperator):
         """Stop the mirror's writers: those that this host has started, and its tail on any host.
 
         :raises TryAgain: the tail runs on another host and still gives signs of life.
+        :raises LedgerLost: whether one does is not known; what this host has started is stopped.
         """
         grace_s = number("grace_s", self.grace_s)
         with closing(runner_for(mirror, self.spark_conn_id)) as runner:
@@ -317,12 +318,18 @@ class StopMirrorOperator(MirrorOperator):
         return {**summary, "stopped": len(handles) + stopped}
 
     def _stop_tail(self, view: TailView, runner: LocalRunner, grace_s: float) -> tuple[int, dict[str, Any]]:
-        """Stop the tail that the ledger names, if it still runs. Return whether it did (0 or 1), and its summary."""
+        """Stop the tail that the ledger names, if it still runs. Return whether it did (0 or 1), and its summary.
+
+        :raises LedgerLost: which one that is, nobody knows.
+        """
         try:
             tail = view.tail()
-        except (LedgerMissing, LedgerLost) as e:
+        except LedgerMissing as e:
             self.log.warning("a tail on another host can't be found: %s", e)
             return 0, {}
+        except LedgerLost as e:
+            e.add_note("What this host has started is stopped; whether a tail runs on another one, nobody knows.")
+            raise
         if tail is None:
             self.log.info("the mirror never had a tail")
             return 0, {}

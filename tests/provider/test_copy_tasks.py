@@ -16,7 +16,7 @@ import pendulum
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 
-from airflow_mirror.errors import InvalidField
+from airflow_mirror.errors import InvalidField, LedgerLost, LedgerMissing, MirrorError
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.mirror import Mirror
@@ -26,6 +26,7 @@ from airflow_mirror.operators.verify import VerifyMirrorOperator
 from airflow_mirror.plan import Plan
 from tests.provider.conftest import PLAN, Started, submitted
 from tests.provider.tasks import by_airflow, the_time_is_over
+from tests.unit.ledger.memory import MemoryLedger
 from tests.waiting import wait_until
 
 
@@ -290,6 +291,32 @@ def test_stopping_what_never_ran_is_no_error(
     context: dict[str, Any], connections: Callable[..., None], home: Path, mirror: dict[str, Any]
 ) -> None:
     assert StopMirrorOperator(task_id="s", mirror=mirror).execute(context) == {"stopped": 0}
+
+
+@pytest.mark.parametrize(
+    ("lost", "fails"), [(LedgerLost("records are missing"), True), (LedgerMissing(), False)], ids=["lost", "missing"]
+)
+def test_stop_that_can_not_know_of_a_tail_elsewhere_is_not_green(
+    context: dict[str, Any], plan: Plan, mirror: dict[str, Any], fake_spark: Started, home: Path, ledger: MemoryLedger,
+    monkeypatch: pytest.MonkeyPatch, lost: MirrorError, fails: bool,
+) -> None:  # fmt: skip
+    """What runs on this host is stopped all the same. A target without a ledger has no mirror."""
+    fake_spark[1]["is"] = "copying"
+    StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail").execute(context)
+    tail = LocalRunner(home / "m").find("tail")
+    assert tail is not None
+
+    def values() -> Any:
+        raise lost
+
+    monkeypatch.setattr(ledger, "values", values)
+    stop = StopMirrorOperator(task_id="s", mirror=mirror)
+    if fails:
+        with pytest.raises(AirflowFailException, match=r"(?s)LedgerLost: .*on\s+another\s+one"):
+            stop.execute(context)
+    else:
+        assert stop.execute(context) == {"stopped": 1}
+    assert process.members(Path(tail["dir"])) == []
 
 
 def test_tail_that_dies_at_once_fails_its_task(
