@@ -136,9 +136,15 @@ def _check(healthy: Asset, unhealthy: Asset) -> None:
 
 
 def _skip_if_before(context: Mapping[str, Any], state: str) -> None:
-    before = context["ti"].get_previous_dagrun()
-    if before is not None and before.state == state:
-        raise AirflowSkipException(f"the run before was a {state}, too")
+    """Skip the task if the check of the run before ended so, too, and its own task of this name has not failed."""
+    # Not the run's state: it is a success, too, where the check was skipped and nobody was told anything.
+    ti = context["ti"]
+    if (before := ti.get_previous_dagrun()) is None:
+        return
+    states = ti.get_task_states(dag_id=ti.dag_id, task_ids=["check", ti.task_id], run_ids=[before.run_id])
+    found = states.get(before.run_id, {})
+    if found.get("check") == state and found.get(ti.task_id) != "failed":
+        raise AirflowSkipException(f"the check before was a {state}, too")
 
 
 dag, health, stop = replication()

@@ -445,28 +445,44 @@ def test_every_field_of_a_replication_is_explained_and_used(bag: Any, dag_id: st
 
 
 class BeforeThis:
-    """A task's view of the run before: in which state it ended, or None for the first run."""
+    """A task's view of the run before: how its tasks have ended, or None for the first run."""
 
-    def __init__(self, state: str | None) -> None:
-        self.state = state
+    dag_id = "kafka_replication_health"
 
-    def get_previous_dagrun(self) -> BeforeThis | None:
-        return None if self.state is None else self
+    def __init__(self, task_id: str, states: dict[str, str] | None) -> None:
+        self.task_id, self._states = task_id, states
+
+    def get_previous_dagrun(self) -> Any:
+        return None if self._states is None else SimpleNamespace(run_id="before", state="success")
+
+    def get_task_states(self, *, dag_id: str, task_ids: list[str], run_ids: list[str]) -> dict[str, dict[str, str]]:
+        assert dag_id == self.dag_id and run_ids == ["before"] and self._states is not None
+        return {"before": {one: state for one, state in self._states.items() if one in task_ids}}
+
+
+WELL = {"check": "success", "became_healthy": "skipped", "became_unhealthy": "skipped"}
+UNWELL = {"check": "failed", "became_healthy": "upstream_failed", "became_unhealthy": "success"}
+NOT_BEGUN = {"check": "skipped", "became_healthy": "skipped", "became_unhealthy": "skipped"}  # its run is a success
 
 
 @pytest.mark.parametrize(
     ("task_id", "before", "tells"),
     [
-        ("became_healthy", None, True), ("became_healthy", "failed", True), ("became_healthy", "success", False),
-        ("became_unhealthy", None, True), ("became_unhealthy", "success", True), ("became_unhealthy", "failed", False),
+        ("became_healthy", None, True), ("became_healthy", UNWELL, True), ("became_healthy", WELL, False),
+        ("became_healthy", NOT_BEGUN, True), ("became_healthy", {**WELL, "became_healthy": "failed"}, True),
+        ("became_unhealthy", None, True), ("became_unhealthy", WELL, True), ("became_unhealthy", UNWELL, False),
+        ("became_unhealthy", NOT_BEGUN, True), ("became_unhealthy", {**UNWELL, "became_unhealthy": "failed"}, True),
     ],
 )  # fmt: skip
-def test_assets_are_told_when_health_changes(bag: Any, task_id: str, before: str | None, tells: bool) -> None:
-    """A skipped task tells nobody. The run is red when the check failed, because its other end has not run then."""
+def test_assets_are_told_when_health_changes(bag: Any, task_id: str, before: dict[str, str] | None, tells: bool) -> None:
+    """A skipped task tells nobody. The run is red when the check failed, because its other end has not run then.
+
+    Turned on together with the DAG that starts the tail, the first run has nothing to look at, and tells neither.
+    """
     dag = bag.dags["kafka_replication_health"]
     teller = dag.get_task(task_id)
     assert [asset.name for asset in teller.outlets] == [f"kafka_replication_{task_id.removeprefix('became_')}"]
     assert teller.upstream_task_ids == {"check"}
     assert teller.trigger_rule == ("all_success" if task_id == "became_healthy" else "all_failed")
     with nullcontext() if tells else pytest.raises(AirflowSkipException):
-        teller.python_callable(ti=BeforeThis(before))
+        teller.python_callable(ti=BeforeThis(task_id, before))
