@@ -1,15 +1,15 @@
 """Copy topics window by window, a day at a time: each run copies the records of its data interval, once.
 
 Start a backfill for days that are over, or trigger a run with `from` and `to`. Windows are copied oldest first: each
-waits for the one of the run before, however many runs are active. A window that was copied before is compared and nothing
-is written. Offsets are the source's, so a window can't be inserted
-before one that was copied: it is refused, and the error names the partition.
+waits for the one of the run before, however many runs are active. So each run needs a logical date, and a backfill goes
+forwards. A window that was copied before is compared and nothing is written. Offsets are the source's, so a window can't
+be inserted before one that was copied: it is refused, and the error names the partition.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, AssetAlias, Param
 
@@ -19,7 +19,10 @@ from airflow_mirror.operators.mirror import StartMirrorOperator
 from airflow_mirror.operators.plan import PlanMirrorOperator
 from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopicConfigsOperator
 from airflow_mirror.operators.verify import VerifyMirrorOperator
-from airflow_mirror.sensors.windows import PreviousWindowSensor
+from airflow_mirror.sensors.windows import PreviousWindowSensor, require_logical_date
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
 
 __all__ = ["dag"]
 
@@ -54,6 +57,13 @@ MIRROR = {
     "start": START,
 }
 
+
+def _fits(context: Context) -> None:
+    """Fail a run whose form, or whose place among the others, is not known. :raises AirflowFailException: says why."""
+    known_params_only(context)
+    require_logical_date(context)
+
+
 with DAG(
     "kafka_window_backfill",
     description="Copy topics by time windows, each once",
@@ -69,7 +79,7 @@ with DAG(
     tags=["kafka-mirror"],
     default_args={"retries": 1, "retry_delay": timedelta(seconds=10)},
 ) as dag:
-    plan = PlanMirrorOperator(task_id="plan", mirror=MIRROR, pre_execute=known_params_only)
+    plan = PlanMirrorOperator(task_id="plan", mirror=MIRROR, pre_execute=_fits)
     create_topics = CreateTargetTopicsOperator(task_id="create_topics", mirror=MIRROR)
     hold_configs = SyncTopicConfigsOperator(task_id="sync_configs", mirror=MIRROR, hold=True)
     window_before = PreviousWindowSensor(task_id="window_before", copy="copy_window")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pendulum
 from airflow.sdk import BaseSensorOperator
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -38,8 +38,10 @@ class PreviousWindowSensor(BaseSensorOperator):
     def poke(self, context: Context) -> bool:
         """Return whether it is, or there is none.
 
-        :raises AirflowFailException: its copy failed, or was skipped.
+        :raises AirflowFailException: its copy failed, or was skipped; or this run has no logical date.
+        :raises AirflowException: it has not begun, and may have to wait for this one's end.
         """
+        require_logical_date(context)
         ti: Any = context["ti"]
         before = ti.get_previous_dagrun()
         if before is None or not _is_earlier(before, context):
@@ -52,8 +54,25 @@ class PreviousWindowSensor(BaseSensorOperator):
                 "be inserted before a later one. Clear that run first, then this one. If that window is to be left out, "
                 "mark that task as success."
             )
+        if state != "success" and before.state == "queued":
+            # Where active runs are limited each would wait for the other one, until the timeout.
+            raise AirflowException(
+                f"the window of run {before.run_id} comes before this one, and that run is queued: it may not begin "
+                "before this one has ended. Clear this run once that one is done. Let a backfill run forwards, or with "
+                "enough active runs for all its windows."
+            )
         self.log.info("the window of run %s is %s", before.run_id, state or "not begun")
         return bool(state == "success")
+
+
+def require_logical_date(context: Context) -> None:
+    """Fail a run that has no logical date: Airflow finds the run before by it. :raises AirflowFailException: says so."""
+    if context["dag_run"].logical_date is None:
+        raise AirflowFailException(
+            "this run has no logical date, by which the window before it is found: it would wait for none, and behind a "
+            "window that was copied too early the older ones are refused for ever. Trigger it with a logical date "
+            "(logical_date in a request, --logical-date on the command line), now for instance."
+        )
 
 
 def _is_earlier(before: Any, context: Context) -> bool:

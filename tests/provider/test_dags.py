@@ -60,7 +60,7 @@ def test_every_run_begins_with_a_look_at_its_parameters(bag: Any) -> None:
 
     def began(dag: Any, **conf: Any) -> None:
         (first,) = dag.roots
-        run = SimpleNamespace(conf=conf)
+        run = SimpleNamespace(conf=conf, logical_date=None)
         first._pre_execute_hook(cast("Any", {"dag": dag, "dag_run": run, "params": {**dag.params.dump(), **conf}}))
 
     for dag in bag.dags.values():
@@ -73,6 +73,8 @@ def test_every_run_begins_with_a_look_at_its_parameters(bag: Any) -> None:
     began(dag, release_registry=True, source_registry="a", target_registry="b")
     with pytest.raises(AirflowFailException, match="release_registry needs target_registry"):
         began(dag, release_registry=True)
+    with pytest.raises(AirflowFailException, match="no logical date"):
+        began(bag.dags["kafka_window_backfill"], topics=["orders"])
 
 
 def test_form_leaves_out_the_groups_that_a_mirror_leaves_out(bag: Any) -> None:
@@ -356,8 +358,8 @@ def test_a_window_waits_for_the_one_before(bag: Any, state: str | None, goes_on:
     task = bag.dags["kafka_window_backfill"].get_task("window_before")
     assert task.downstream_task_ids == {task.copy}
     before, here = (
-        SimpleNamespace(run_id=day, conf={}, data_interval_start=pendulum.datetime(2026, 3, number))
-        for number, day in enumerate(("monday", "tuesday"), 2)
+        SimpleNamespace(run_id=day, conf={}, data_interval_start=start, logical_date=start, state="running")
+        for day, start in (("monday", pendulum.datetime(2026, 3, 2)), ("tuesday", pendulum.datetime(2026, 3, 3)))
     )
     ti = SimpleNamespace(
         dag_id="d", get_previous_dagrun=lambda: before,

@@ -7,13 +7,14 @@ from typing import Any
 
 import pendulum
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_mirror.sensors.windows import PreviousWindowSensor
 
 
-def run(run_id: str, day: int = 1, **conf: Any) -> Any:
-    return SimpleNamespace(run_id=run_id, conf=conf, data_interval_start=pendulum.datetime(2026, 3, day))
+def run(run_id: str, day: int = 1, state: str = "running", **conf: Any) -> Any:
+    start = pendulum.datetime(2026, 3, day)
+    return SimpleNamespace(run_id=run_id, conf=conf, data_interval_start=start, logical_date=start, state=state)
 
 
 def context(state: str | None, before: Any = ..., here: Any = ...) -> Any:
@@ -73,3 +74,20 @@ def test_what_was_tried_for_another_mirror_or_this_window_keeps_nobody_out(
 )
 def test_an_earlier_window_of_the_mirror_is_waited_for(sensor: PreviousWindowSensor, before: Any, here: Any) -> None:
     assert sensor.poke(context("running", before, here)) is False
+
+
+def test_run_without_a_logical_date_waits_for_none_and_fails(sensor: PreviousWindowSensor) -> None:
+    """Airflow finds no run before it: the order was lost, and an older window that had failed was refused for ever."""
+    nowhere = run("here", 2, **{"from": "2026-03-02"})
+    nowhere.logical_date = None
+    with pytest.raises(AirflowFailException, match="no logical date.*--logical-date"):
+        sensor.poke(context("running", None, nowhere))
+
+
+def test_run_before_that_may_have_to_wait_for_this_one_is_not_waited_for(sensor: PreviousWindowSensor) -> None:
+    """A backfill that runs backwards stood still for a week: what it may have active waited for what was queued."""
+    queued = run("before", 1, "queued")
+    with pytest.raises(AirflowException, match="run before comes before this one, and that run is queued") as e:
+        sensor.poke(context(None, queued))
+    assert not isinstance(e.value, AirflowFailException), "one that was cleared just now has begun when it is tried again"
+    assert sensor.poke(context("success", queued)) is True, "another task of it was cleared"
