@@ -23,6 +23,9 @@ SPARK_FIELD: dict[str, Any] = {
     "description_md": "Connection (type `spark`) of a Spark cluster; empty runs Spark on the worker.",
 }
 
+# OpenLineage's provider puts it into the conf of each run that a DAG triggers (TriggerDagRunOperator).
+_LINEAGE = "openlineage"
+
 
 def connection(side: str, text: str) -> Param:
     """Return a field for the connection of a cluster. :param side: ``source`` or ``target``."""
@@ -62,7 +65,7 @@ def known_params_only(context: Context) -> None:
     :raises AirflowFailException: names each, and the nearest one that the DAG has.
     """
     known = list(context["dag"].params)
-    unknown = sorted({*(context["dag_run"].conf or {})} - {*known})
+    unknown = sorted({*(context["dag_run"].conf or {})} - {*known, _LINEAGE})
     if unknown:
         named = " ".join(f"{name!r}: no parameter of this DAG.{nearest(name, known)}" for name in unknown)
         raise AirflowFailException(f"{named} Correct or remove it; nothing was done.")

@@ -149,8 +149,6 @@ def _begin_by_outage(dag_id: str, watched: Sequence[tuple[str, str]]) -> Any:
         skip_when_already_exists=True,
         # Airflow allows one run for each logical date, and would take a second mirror's of the same moment for that.
         logical_date=None,
-        # It would be a parameter that the form does not have.
-        openlineage_inject_parent_info=False,
     ).expand_kwargs(told)
     return is_mirror_in_form(told)
 
