@@ -52,6 +52,14 @@ def answer(name: str) -> str:
     return f"{{{{ {{'yes': True, 'no': False}}.get(params.{name}) }}}}"
 
 
+def text(name: str) -> str:
+    """Return the template of a field's text, to the letter; None where it is empty.
+
+    Native rendering makes a number of text that looks like one, 202611 of 2026_11; it takes the quotes off this one.
+    """
+    return f"{{{{ '%r' | format(params.{name}) }}}}"
+
+
 def stage(name: str, tooltip: str) -> TaskGroup:
     """Return a group of tasks in the graph, whose ids stay as they are."""
     return TaskGroup(name, prefix_group_id=False, tooltip=tooltip)

@@ -16,7 +16,7 @@ from typing import Any
 
 from airflow.sdk import DAG, CronTriggerTimetable, Param, TaskGroup, chain, task
 
-from airflow_mirror.example_dags.forms import connection, known_params_only
+from airflow_mirror.example_dags.forms import connection, known_params_only, text
 from airflow_mirror.extras.drill.clean_up import PREFIX
 from airflow_mirror.extras.drill.rehearsal import FAULTS
 from airflow_mirror.operators.drill import (
@@ -84,15 +84,15 @@ PARAMS = {
 TOPIC = "{{ params.prefix }}{{ dag_run.run_after.strftime('%Y%m%dT%H%M%S') }}"
 MIRROR = {
     "name": "dr-drill",
-    "source": "{{ params.source }}",
-    "target": "{{ params.target }}",
+    "source": text("source"),
+    "target": text("target"),
     "topics": [TOPIC],
     "groups": ["none"],
     "offsets": "identical",
 }
 FAULTY = {**MIRROR, "topics": [f"{TOPIC}.faults"]}  # what was measured must not depend on what a fault has left
 OPEN = {
-    "partitions": "{{ params.partitions }}", "prefix": "{{ params.prefix }}",
+    "partitions": "{{ params.partitions }}", "prefix": text("prefix"),
     "rpo_objective_s": "{{ params.rpo_objective_s }}",
     "rto_objective_s": "{{ params.rto_objective_s }}", "rehearse": "{{ params.rehearse or [] }}",
 }  # fmt: skip
@@ -121,7 +121,7 @@ with DAG(
     rehearse_groups = RehearseGroupsOperator(
         task_id="rehearse_groups",
         mirror=MIRROR,
-        groups_of="{{ params.groups_of or '' }}",
+        groups_of=text("groups_of"),
         pre_execute=known_params_only,
     )
     open_drill = OpenDrillOperator(task_id="open_drill", mirror=MIRROR, **OPEN)

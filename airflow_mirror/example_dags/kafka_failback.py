@@ -17,7 +17,15 @@ from airflow.sdk import DAG, AssetAlias, Param, task
 
 from airflow_mirror.cutover.rollback.reverse import reverse_name
 from airflow_mirror.example_dags.ending import copy_on_if_failed, end_red_unless_done
-from airflow_mirror.example_dags.forms import SPARK_FIELD, answer, ask_brokers, connection, known_params_only, patterns
+from airflow_mirror.example_dags.forms import (
+    SPARK_FIELD,
+    answer,
+    ask_brokers,
+    connection,
+    known_params_only,
+    patterns,
+    text,
+)
 from airflow_mirror.operators.cutover import LiftFenceOperator
 from airflow_mirror.operators.mirror import StopMirrorOperator
 from airflow_mirror.operators.rollback import RollbackCutoverOperator
@@ -70,8 +78,8 @@ PARAMS = {
         description_md="How closely both sides are compared.",
     ),
 }  # fmt: skip
-MIRROR = {key: f"{{{{ params.{key} }}}}" for key in ("name", "source", "target")}
-SPARK = "{{ params.spark_conn_id }}"
+MIRROR = {key: text(key) for key in ("name", "source", "target")}
+SPARK = text("spark_conn_id")
 REVERSE = {
     "mirror": "{{ ti.xcom_pull(task_ids='check')['fields'] }}", "plan": "{{ ti.xcom_pull(task_ids='check')['hash'] }}",
 }  # fmt: skip

@@ -29,7 +29,7 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import DAG, AssetAny, Param, task
 
-from airflow_mirror.example_dags.forms import answer, ask_brokers, connection, known_params_only
+from airflow_mirror.example_dags.forms import answer, ask_brokers, connection, known_params_only, text
 from airflow_mirror.example_dags.tails import Callbacks
 from airflow_mirror.hooks.outcomes import task_outcome
 from airflow_mirror.operators.failover import FailoverOperator, FenceReturnedSourceOperator
@@ -66,7 +66,7 @@ PARAMS = {
         description_md="A person answers, and sees what `check` says.",
     ),
 }  # fmt: skip
-GIVEN = {"target": "{{ params.target }}", "mirror_name": "{{ params.name }}"}
+GIVEN = {"target": text("target"), "mirror_name": text("name")}
 
 APPROVAL_TEXT = """The target is promoted: applications may write to it, and the mirror never copies into it again.
 
@@ -179,7 +179,7 @@ def _promote(check: FailoverOperator) -> None:
 
     fence_returned = FenceReturnedSourceOperator(
         task_id="fence_returned",
-        source="{{ params.source }}",
+        source=text("source"),
         fence="{{ params.fence }}",
         open_by_default=answer("open_by_default"),
         execution_timeout=timedelta(days=7),

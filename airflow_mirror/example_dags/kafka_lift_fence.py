@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, Param
 
-from airflow_mirror.example_dags.forms import connection, known_params_only
+from airflow_mirror.example_dags.forms import connection, known_params_only, text
 from airflow_mirror.operators.cutover import LiftFenceOperator
 
 __all__ = ["dag"]
@@ -41,7 +41,7 @@ with DAG(
 ) as dag:
     LiftFenceOperator(
         task_id="lift_fence",
-        mirror={key: f"{{{{ params.{key} }}}}" for key in ("name", "source", "target")},
+        mirror={key: text(key) for key in ("name", "source", "target")},
         fence="{{ params.fence }}",
         include_retained="{{ params.include_retained }}",
         any_run=True,

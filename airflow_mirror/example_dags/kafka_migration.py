@@ -24,6 +24,7 @@ from airflow_mirror.example_dags.forms import (
     known_params_only,
     patterns,
     stage,
+    text,
 )
 from airflow_mirror.mirror import DEFAULT_EXCLUDED_GROUPS
 from airflow_mirror.operators.acls import SyncAclsOperator
@@ -222,16 +223,18 @@ PARAMS = {
 }  # fmt: skip
 
 MIRROR = {
-    key: f"{{{{ params.{key} }}}}"
+    key: text(key)
     for key in (
-        "name", "source", "target", "topics", "offsets", "policy",
-        "source_alias", "separator", "start", "isolation", "replication_factor", "max_bytes_per_second",
-        "source_registry", "target_registry", "sync_schemas",
+        "name", "source", "target", "offsets", "policy", "source_alias", "separator", "start", "isolation",
+        "source_registry", "target_registry",
     )
 }  # fmt: skip
+MIRROR |= {
+    key: f"{{{{ params.{key} }}}}" for key in ("topics", "replication_factor", "max_bytes_per_second", "sync_schemas")
+}
 MIRROR |= {key: f"{{{{ params.{key} or [] }}}}" for key in ("exclude_topics", "groups", "exclude_groups")}
 MIRROR |= {key: f"{{{{ params.{key} or {{}} }}}}" for key in ("principals", "own_principals")}
-SPARK = "{{ params.spark_conn_id }}"
+SPARK = text("spark_conn_id")
 REVERSE = "{{ ti.xcom_pull(task_ids='way_back.arm')['fields'] }}"
 ACCESS: dict[str, Any] = {
     "mirror": MIRROR,

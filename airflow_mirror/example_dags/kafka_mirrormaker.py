@@ -26,7 +26,7 @@ from typing import Any
 from airflow.sdk import DAG, task, task_group
 
 from airflow_mirror.example_dags import tails
-from airflow_mirror.example_dags.forms import known_params_only
+from airflow_mirror.example_dags.forms import known_params_only, text
 from airflow_mirror.example_dags.tails import EVERY, Callbacks, Field
 from airflow_mirror.hooks.outcomes import task_outcome
 from airflow_mirror.mirror import Mirror
@@ -80,7 +80,7 @@ def mirrormaker(
         _flow.expand(mirror=_read())
     with stop:
         StopMirrorOperator.partial(
-            task_id="stop_tail", spark_conn_id="{{ params.spark_conn_id }}", grace_s="{{ params.grace_s }}",
+            task_id="stop_tail", spark_conn_id=text("spark_conn_id"), grace_s="{{ params.grace_s }}",
             map_index_template="{{ task.mirror.name }}",
         ).expand(mirror=_read())  # fmt: skip
     return start, stop

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, Param
 
-from airflow_mirror.example_dags.forms import connection, known_params_only
+from airflow_mirror.example_dags.forms import connection, known_params_only, text
 from airflow_mirror.operators.pace import PaceMirrorOperator
 
 __all__ = ["dag"]
@@ -42,7 +42,7 @@ with DAG(
     PaceMirrorOperator(
         task_id="pace",
         # Its source is not asked.
-        mirror={"name": "{{ params.name }}", "source": "not asked", "target": "{{ params.target }}"},
+        mirror={"name": text("name"), "source": "not asked", "target": text("target")},
         action="{{ params.action }}",
         rate="{{ params.rate }}",
         pre_execute=known_params_only,

@@ -28,7 +28,7 @@ from airflow.sdk import DAG, Asset, task
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_mirror.example_dags import tails
-from airflow_mirror.example_dags.forms import known_params_only
+from airflow_mirror.example_dags.forms import known_params_only, text
 from airflow_mirror.example_dags.tails import EVERY, Callbacks, Field
 from airflow_mirror.jobs.health.judging import CHECKS, Limits
 from airflow_mirror.operators.health import CheckMirrorOperator
@@ -106,7 +106,7 @@ def replication(
         _check(Asset(f"{dag_id}_healthy"), Asset(f"{dag_id}_unhealthy"))
     with stop:
         StopMirrorOperator(
-            task_id="stop_tail", mirror="{{ params.mirror }}", spark_conn_id="{{ params.spark_conn_id }}",
+            task_id="stop_tail", mirror="{{ params.mirror }}", spark_conn_id=text("spark_conn_id"),
             grace_s="{{ params.grace_s }}", pre_execute=known_params_only,
         )  # fmt: skip
     return start, check, stop

@@ -15,7 +15,7 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, Param
 
-from airflow_mirror.example_dags.forms import SPARK_FIELD, connection, known_params_only, patterns
+from airflow_mirror.example_dags.forms import SPARK_FIELD, connection, known_params_only, patterns, text
 from airflow_mirror.operators.mirror import StartMirrorOperator
 from airflow_mirror.operators.rollback import ArmReverseMirrorOperator, PrepareFailbackOperator
 from airflow_mirror.operators.topics import SyncTopicConfigsOperator
@@ -43,7 +43,7 @@ PARAMS = {
     ),
     "spark_conn_id": Param(None, **SPARK_FIELD),
 }  # fmt: skip
-MIRROR = {key: f"{{{{ params.{key} }}}}" for key in ("name", "source", "target")}
+MIRROR = {key: text(key) for key in ("name", "source", "target")}
 REVERSE = "{{ ti.xcom_pull(task_ids='arm')['fields'] }}"
 
 with DAG(
@@ -58,13 +58,13 @@ with DAG(
     default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
 ) as dag:
     prepare = PrepareFailbackOperator(
-        task_id="prepare", mirror=MIRROR, export_to="{{ params.export_to }}", recreate="{{ params.recreate or [] }}",
+        task_id="prepare", mirror=MIRROR, export_to=text("export_to"), recreate="{{ params.recreate or [] }}",
         pre_execute=known_params_only,
     )  # fmt: skip
     arm = ArmReverseMirrorOperator(task_id="arm", mirror=MIRROR, exclude_topics="{{ params.exclude_topics or [] }}")
     hold = SyncTopicConfigsOperator(task_id="hold", mirror=REVERSE, hold=True)
     start_tail = StartMirrorOperator(
-        task_id="start_tail", mirror=REVERSE, mode="tail", spark_conn_id="{{ params.spark_conn_id }}"
+        task_id="start_tail", mirror=REVERSE, mode="tail", spark_conn_id=text("spark_conn_id")
     )
 
     prepare >> arm >> hold >> start_tail

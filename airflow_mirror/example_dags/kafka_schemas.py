@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, CronTriggerTimetable, Param
 
-from airflow_mirror.example_dags.forms import known_params_only
+from airflow_mirror.example_dags.forms import known_params_only, text
 from airflow_mirror.operators.schemas import MoveSchemasOperator
 
 __all__ = ["dag"]
@@ -53,7 +53,7 @@ with DAG(
         # No cluster is asked.
         mirror={
             "name": "schemas", "source": "not asked", "target": "not asked either",
-            "source_registry": "{{ params.source_registry }}", "target_registry": "{{ params.target_registry }}",
+            "source_registry": text("source_registry"), "target_registry": text("target_registry"),
         },
         dry_run="{{ params.dry_run }}",
         hold="{{ params.hold }}",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, AssetAlias, Param
 
-from airflow_mirror.example_dags.forms import SPARK_FIELD, connection, known_params_only
+from airflow_mirror.example_dags.forms import SPARK_FIELD, connection, known_params_only, text
 from airflow_mirror.example_dags.timetable import BackfillTimetable
 from airflow_mirror.operators.mirror import StartMirrorOperator
 from airflow_mirror.operators.plan import PlanMirrorOperator
@@ -49,9 +49,10 @@ PARAMS = {
 }  # fmt: skip
 START = "{{ params['from'] or data_interval_start.isoformat() }}"
 END = "{{ params['to'] or data_interval_end.isoformat() }}"
-SPARK = "{{ params.spark_conn_id }}"
+SPARK = text("spark_conn_id")
 MIRROR = {
-    **{key: f"{{{{ params.{key} }}}}" for key in ("name", "source", "target", "topics")},
+    **{key: text(key) for key in ("name", "source", "target")},
+    "topics": "{{ params.topics }}",
     "groups": ["none"],
     "offsets": "identical",
     "start": START,

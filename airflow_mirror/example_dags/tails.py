@@ -9,7 +9,7 @@ from typing import Any
 from airflow.sdk import DAG, Param, task
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_mirror.example_dags.forms import SPARK_FIELD, known_params_only
+from airflow_mirror.example_dags.forms import SPARK_FIELD, known_params_only, text
 from airflow_mirror.hooks.outcomes import task_outcome
 from airflow_mirror.hooks.tail import replicates
 from airflow_mirror.operators.base import mirror_from
@@ -93,7 +93,7 @@ def keep_tail(mirror: Any) -> None:
         attached="{{ params.attached }}",
         replace="{{ params.replace_tail }}",
         replaces=f"{{{{ {lost} or '' }}}}",
-        spark_conn_id="{{ params.spark_conn_id }}",
+        spark_conn_id=text("spark_conn_id"),
         mirror=mirror,
     )
     wanted >> plan >> create_topics >> sync_configs >> start_tail

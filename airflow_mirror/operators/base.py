@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["MirrorOperator", "PlannedOperator"]
 
-# Text fields of a Mirror. Native rendering turns text that looks like a number into a number.
-_TEXT_FIELDS = ("name", "source", "target", "source_alias", "separator")
+# Fields of a Mirror that hold a name, or a list of names.
+_NAMES = (
+    "name", "source", "target", "source_alias", "separator", "source_registry", "target_registry", "topics",
+    "exclude_topics", "groups", "exclude_groups",
+)  # fmt: skip
 
 
 def mirror_from(value: Mirror | Mapping[str, Any] | str) -> Mirror:
@@ -33,8 +36,22 @@ def mirror_from(value: Mirror | Mapping[str, Any] | str) -> Mirror:
     """
     if isinstance(value, (Mirror, str)):
         return Mirror.coerce(value)
-    numbers = {k: str(value[k]) for k in _TEXT_FIELDS if isinstance(value.get(k), (int, float))}
-    return Mirror.from_dict({**value, **numbers})
+    return Mirror.from_dict({**value, **{key: name_of(key, value[key]) for key in _NAMES if key in value}})
+
+
+def name_of(field: str, value: Any) -> Any:
+    """Return a rendered name, or a list of names, as text: native rendering makes a number of one that looks like it.
+
+    :raises InvalidField: of a number with a point nobody knows what was written: 1.1 is made of 1.10, too.
+    """
+    if isinstance(value, (list, tuple)):
+        return [name_of(field, one) for one in value]
+    if isinstance(value, float):
+        raise InvalidField(
+            field, value, "a number: Airflow makes it of a text that looks like one, such as 1.10",
+            "Let the template keep the text's quotes: \"{{ '%r' | format(params.name) }}\".",
+        )  # fmt: skip
+    return str(value) if isinstance(value, int) else value
 
 
 def plan_hash(task: BaseOperator, given: str | Mapping[str, Any] | None, mirror: Mirror, context: Context) -> str:
@@ -134,9 +151,10 @@ def number(name: str, value: object, least: float = 0.0) -> float:
     return found
 
 
-def names(value: Sequence[object] | str) -> list[str]:
-    """Return a rendered list of names; one alone may be given as text."""
-    return [value] if isinstance(value, str) else [str(name) for name in value]
+def names(value: Sequence[object] | str | float) -> list[str]:
+    """Return a rendered list of names; one alone may be given as text. Errors as :func:`name_of`."""
+    given = [value] if isinstance(value, (str, int, float)) else value
+    return [str(name_of("names", name)) for name in given]
 
 
 class MirrorOperator(BaseOperator):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from airflow.sdk import BaseOperator
 
 from airflow_mirror.hooks.outcomes import task_outcome
-from airflow_mirror.operators.base import flag
+from airflow_mirror.operators.base import flag, name_of
 from airflow_mirror.operators.cutover import report_signer
 from airflow_mirror.operators.summaries import compact
 
@@ -53,7 +53,7 @@ class FailoverOperator(BaseOperator):
         from airflow_mirror.cutover.platform import Side
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
 
-        name, force = str(self.mirror_name), flag("force", self.force)  # native rendering makes a number of "7"
+        name, force = str(name_of("mirror_name", self.mirror_name)), flag("force", self.force)
         with MirrorKafkaHook(str(self.target), "target").admin() as target:
             if flag("check_only", self.check_only):
                 checked = check(Side(target), name)
@@ -105,8 +105,8 @@ class FenceReturnedSourceOperator(BaseOperator):
         source = MirrorKafkaHook(str(self.source), "source").config()
         with MirrorKafkaHook(str(self.target), "target").admin() as target:
             found = watch(
-                source, target, str(self.mirror_name), fence=str(self.fence), open_by_default=known,
-                signer=report_signer(), log=cast("Any", self.log),
+                source, target, str(name_of("mirror_name", self.mirror_name)), fence=str(self.fence),
+                open_by_default=known, signer=report_signer(), log=cast("Any", self.log),
             )  # fmt: skip
         for line in found.lines():
             self.log.info("%s", line)

@@ -8,6 +8,7 @@ import logging
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -30,7 +31,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables.base import TimeRestriction
 from jinja2.nativetypes import NativeEnvironment
 
-from airflow_mirror.example_dags.forms import answer
+from airflow_mirror.example_dags.forms import answer, text
 from airflow_mirror.example_dags.kafka_migration import dag as migration
 from airflow_mirror.example_dags.kafka_replication import replication
 from airflow_mirror.mirror import DEFAULT_EXCLUDED_GROUPS
@@ -313,6 +314,41 @@ def test_what_brokers_hide_a_person_answers(said: str, meant: bool | None) -> No
     assert found is meant
 
 
+WRITTEN = ["2026_11", "1.10", "1e5", "0x1f", "None", "[a]", 'it\'s "so"', "\u00fc\\n", ""]
+TEXTS = {
+    "name", "source", "target", "spark_conn_id", "export_to", "prefix", "groups_of", "source_registry", "target_registry",
+    "source_alias", "separator", "start",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+def test_text_of_a_form_reaches_a_task_to_the_letter(bag: Any, written: str) -> None:
+    """Native rendering makes numbers of it: a mirror named 1.10 was looked for as 1.1."""
+    plan = bag.dags["kafka_migration"].get_task("plan")
+    assert plan.render_template_as_native_obj
+    for env in (plan.get_template_env(), NativeEnvironment()):
+        shown = [plan.render_template(text("x"), {"params": {"x": one}}, env) for one in (written, None)]
+        assert shown == [written, None]
+
+
+def test_every_text_of_a_form_is_given_so(bag: Any) -> None:
+    bare = {f"{{{{ params.{name} }}}}" for name in TEXTS}
+    for dag in bag.dags.values():
+        for task in dag.tasks:
+            of_it = getattr(task, "partial_kwargs", None) or {one: getattr(task, one) for one in task.template_fields}
+            native = of_it.get("render_template_as_native_obj", getattr(task, "render_template_as_native_obj", False))
+            assert not (native and bare & set(leaves(of_it))), task
+
+
+def leaves(value: Any) -> Iterator[str]:
+    """Yield the texts within a value."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    for one in inner:
+        yield from leaves(one)
+    if isinstance(value, str):
+        yield value
+
+
 def test_notifiers_of_ones_own_are_called_as_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -444,7 +480,7 @@ def test_every_field_of_a_replication_is_explained_and_used(bag: Any, dag_id: st
     used = " ".join(str(getattr(task, name)) for task in dag.tasks for name in task.template_fields)
     for name in dag.params:
         assert dag.params.get_param(name).schema["description_md"], name
-        assert re.search(rf"{{{{ params\.{name}( or \[\])? }}}}", used), name
+        assert re.search(rf"{{{{ ('%r' \| format\()?params\.{name}( or \[\])?\)? }}}}", used), name
 
 
 class BeforeThis:

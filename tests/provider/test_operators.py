@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.kafka import session
 from airflow_mirror.operators.acls import SyncAclsOperator
-from airflow_mirror.operators.base import PlannedOperator, flag, number
+from airflow_mirror.operators.base import PlannedOperator, flag, mirror_from, names, number
 from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator, PreviewCutoverOperator
 from airflow_mirror.operators.drill import (
     CleanUpDrillOperator,
@@ -233,6 +233,19 @@ def test_numbers_from_native_templates_are_names_again(
     of_2026 = store_plan(home, replace(plan, mirror=replace(plan.mirror, name="2026")))
     task = StartMirrorOperator(plan=of_2026.hash, task_id="t", mirror={**mirror, "name": 2026})
     assert task.execute(context)["records"] == 7
+    given = {**mirror, "name": 2026, "topics": [2026, "t"], "exclude_topics": 7, "groups": (8,)}
+    made = mirror_from(given)
+    assert (made.name, made.topics, made.exclude_topics, made.groups) == ("2026", ("2026", "t"), ("7",), ("8",))
+    assert (names([1, "a"]), names(1)) == (["1", "a"], ["1"])
+
+
+@pytest.mark.parametrize(("field", "value"), [("name", 1.1), ("target", 1.1), ("topics", ["t", 1.1]), ("groups", 1.1)])
+def test_name_that_may_have_been_another_one_is_refused(mirror: dict[str, Any], field: str, value: Any) -> None:
+    """1.1 is what native rendering makes of 1.10, too: another mirror, or another topic."""
+    with pytest.raises(InvalidField, match=rf"{field}=1\.1: a number.*format\(params\.name\)"):
+        mirror_from({**mirror, field: value})
+    with pytest.raises(InvalidField, match="names=1.1"):
+        names([1.1])
 
 
 @pytest.mark.parametrize("value", ["soon", "nan", "inf", "-1", "", None, [3]])
