@@ -183,7 +183,7 @@ class Mirror:
         "(airflow_mirror.common.policy.Principals). The others keep their names",
     )  # fmt: skip
     own_principals: Mapping[str, str] = knob(
-        {}, anything(),
+        {}, anything(lambda _, value: own_principals(value)),
         "the mirror's own principal on the source and on the target, such as User:CN=mirror, where a connection does not "
         "say it: brokers make it of a certificate or a token. Its rights are never touched",
     )  # fmt: skip
@@ -305,7 +305,6 @@ class Mirror:
         self._check_mapping()
         self._check_traces()
         _ = self.naming, Principals(self.principals)  # rejects an unknown policy here, with its field
-        own_principals(self.own_principals)
 
     def _check_ends(self) -> None:
         for end in ("source", "target"):
@@ -492,7 +491,7 @@ class Mirror:
 
 
 def own_principals(value: object) -> dict[str, str]:
-    """Return a mirror's own principals by role.
+    """Return a mirror's own principals by role; None is none.
 
     :raises InvalidField: a role does not exist, or a principal is none.
     """

@@ -61,6 +61,14 @@ def test_a_slip_in_a_file_is_named(tmp_path: Path, text: str, message: str) -> N
         Mirror.from_file(file)
 
 
+def test_a_key_without_a_value_names_no_principal(tmp_path: Path) -> None:
+    """YAML reads None: it stayed, and whoever asked for a role by it failed with an AttributeError."""
+    file = tmp_path / "mirror.yaml"
+    file.write_text("name: m\nsource: a\ntarget: b\nown_principals:\n", encoding="utf-8")
+    assert Mirror.from_file(file).own_principals == {}
+    assert mirror(own_principals={"target": "User:m"}).own_principals == {"target": "User:m"}
+
+
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     file = tmp_path / "mirror.yaml"
     file.write_bytes(b"name: \xff\xfe")
