@@ -97,6 +97,12 @@ def states_of(ti: Any) -> dict[str, str]:
     return dict(ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {}))
 
 
+def is_retry(task: BaseOperator, context: Context) -> bool:
+    """Return whether Airflow tries a task again by itself, and nobody has cleared it since its last try."""
+    ti: Any = context["ti"]
+    return bool(ti.try_number > ti.max_tries - task.retries + 1)
+
+
 def load_plan(plan_hash: str, mirror: Mirror) -> Plan:
     """Return the plan that a task of ``mirror`` executes, whichever worker made it.
 

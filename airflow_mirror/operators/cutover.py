@@ -18,13 +18,14 @@ from airflow_mirror.operators.base import (
     MirrorOperator,
     PlannedOperator,
     flag,
+    is_retry,
     names,
     number,
     pulled_from,
     states_of,
     upstream_results,
 )
-from airflow_mirror.operators.fencing_once import fencing_once, is_retry, require_never_fenced
+from airflow_mirror.operators.fencing_once import fencing_once, require_never_fenced
 from airflow_mirror.operators.links import ReportLink, show_links
 from airflow_mirror.operators.summaries import compact
 

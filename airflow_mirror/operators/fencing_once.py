@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import FencedOnce, TryAgain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from airflow.sdk import BaseOperator, Context
 
     from airflow_mirror.cutover.report_store import ReportStore
 
@@ -35,12 +33,6 @@ def fencing_once(run_dir: Path, again: bool) -> Iterator[None]:
         if not again and (seconds := _fenced_s(run_dir, begun)) is not None:
             raise FencedOnce(seconds, str(e)) from e
         raise
-
-
-def is_retry(task: BaseOperator, context: Context) -> bool:
-    """Return whether Airflow tries a task again by itself, and nobody has cleared it since its last try."""
-    ti: Any = context["ti"]
-    return bool(ti.try_number > ti.max_tries - task.retries + 1)
 
 
 def require_never_fenced(kept: ReportStore) -> None:

@@ -22,7 +22,7 @@ from airflow_mirror.jobs.runner.directory import job_name
 from airflow_mirror.jobs.runner.local import TAIL
 from airflow_mirror.jobs.runner.spec import WRITERS, JobSpec
 from airflow_mirror.mirror import COPY_IGNORES
-from airflow_mirror.operators.base import PlannedOperator, mirror_from, number
+from airflow_mirror.operators.base import PlannedOperator, is_retry, mirror_from, number
 from airflow_mirror.operators.links import JobLogLink, LiveStateLink, show_links
 from airflow_mirror.operators.summaries import compact
 from airflow_mirror.triggers.job import JobTrigger
@@ -85,6 +85,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         :raises TaskDeferred: it is waited for in the triggerer; :meth:`resume` goes on.
         """
         self._prepare(mirror)
+        self._forget_ended(context)
         return self._ended(mirror, context, self.execute_resumable(context))
 
     def resume(
@@ -131,6 +132,16 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         if store is not None:
             store.delete(self.external_id_key)
         return result
+
+    def _forget_ended(self, context: Context) -> None:
+        """Let a task that somebody has cleared run its job again, also where it failed behind a job that had succeeded.
+
+        One that Airflow tries again goes on with that job; so does any with one that still runs.
+        """
+        store = context.get("task_state_store")
+        job = None if store is None else store.get(self.external_id_key)
+        if job and not self.is_job_active(self.get_job_status(job, context)) and not is_retry(self, context):
+            store.delete(self.external_id_key)
 
     def _prepare(self, mirror: Mirror) -> None:
         self._mirror, self._runner = mirror, runner_for(mirror, self.spark_conn_id)

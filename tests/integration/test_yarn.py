@@ -63,7 +63,7 @@ def guarded() -> Iterator[list[Cluster]]:
 
 
 class FakeTI:
-    task_id, run_id, map_index, try_number = "t", "manual__1", -1, 1
+    task_id, run_id, map_index, try_number, max_tries = "t", "manual__1", -1, 1, 0
     stats_tags: dict[str, str] = {}
 
     def __init__(self, dag_id: str) -> None:

@@ -16,7 +16,7 @@ import pendulum
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 
-from airflow_mirror.errors import InvalidField, LedgerLost, LedgerMissing, MirrorError
+from airflow_mirror.errors import InvalidField, LedgerLost, LedgerMissing, MirrorError, TryAgain
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.mirror import Mirror
@@ -94,6 +94,26 @@ def test_clearing_a_finished_copy_runs_a_new_job(
 ) -> None:
     dirs = [StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror).execute(context)["job_dir"] for _ in range(2)]
     assert [Path(d).name for d in dirs] == ["1", "2"]
+
+
+@pytest.mark.parametrize(("try_number", "max_tries", "jobs"), [(2, 1, 1), (2, 2, 2)], ids=["retry", "cleared"])
+def test_task_that_failed_behind_its_job_runs_it_again_once_it_is_cleared(
+    context: dict[str, Any], plan: Plan, mirror: dict[str, Any], fake_spark: Started, monkeypatch: pytest.MonkeyPatch,
+    try_number: int, max_tries: int, jobs: int,
+) -> None:  # fmt: skip
+    """Airflow keeps the job's handle: a comparison counted at the level that was asked for since."""
+
+    def fails(*_: Any) -> None:
+        raise TryAgain("the target does not answer")
+
+    ti = context["ti"]
+    ti.try_number, ti.max_tries = 1, 1
+    with monkeypatch.context() as patched, pytest.raises(AirflowException, match="the target does not answer"):
+        patched.setattr(StartMirrorOperator, "tell", fails)
+        StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, retries=1).execute(context)
+    ti.try_number, ti.max_tries = try_number, max_tries
+    assert StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, retries=1).execute(context)["records"] == 7
+    assert len(fake_spark[0]) == jobs and context["task_state_store"] == {}
 
 
 def test_the_retry_of_a_killed_task_finds_the_running_job(
