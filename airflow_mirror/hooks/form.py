@@ -63,6 +63,7 @@ def settings_of(conn_id: str, extra: Mapping[str, Any], user: str | None, passwo
     if str({**found, **raw}.get("security.protocol")).endswith("SSL"):
         for name, key in _PEMS.items():
             text = str(form.get(name, ""))
-            found[f"{key}.pem" if text.lstrip().startswith("-----BEGIN") else f"{key}.location"] = text
+            # Anywhere in it: OpenSSL writes whose it is above what it takes out of a store.
+            found[f"{key}.pem" if "-----BEGIN" in text else f"{key}.location"] = text
         found["ssl.key.password"] = form.get("private_key_password")
     return {**{key: value for key, value in found.items() if value not in (None, "")}, **raw}

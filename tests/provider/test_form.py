@@ -46,6 +46,9 @@ def fill_in(monkeypatch: pytest.MonkeyPatch) -> Any:
         "security.protocol": "SSL", "ssl.ca.location": "/ca.pem", "ssl.certificate.location": "/me.pem",
         "ssl.key.pem": PEM, "ssl.key.password": "p",
     }),
+    ({"log_in": "TLS", "ca": f"Bag Attributes\n    friendlyName: me\n{PEM}"}, {
+        "security.protocol": "SSL", "ssl.ca.pem": f"Bag Attributes\n    friendlyName: me\n{PEM}",
+    }),
     ({"log_in": "SCRAM-SHA-512", "login": "mirror", "password": "hunter2", "tls": True, "aws_region": "", "ca": None}, {
         "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "mirror",
         "sasl.password": "hunter2",
