@@ -287,7 +287,8 @@ def _by_the_source(
     names, lines = [run] if run else sorted(path.name for path in here), list[str]()
     known, failed = False, list[MirrorError]()
     for name in names:
-        kept = ReportStore(on.target.reports(mirror), mirror, name, directory_of(runs, name))
+        # Of this host alone: what reads the target's reports connects, and no broker may answer.
+        kept = ReportStore(None, mirror, name, directory_of(runs, name))
         report = kept.on_disk()
         # Written before the first rule, so a fence that this host has raised is here; and one that is down by now, too.
         # Which of the two the source tells, by its names.

@@ -41,12 +41,12 @@ def reports_of(target: ClusterAdmin, mirror: str) -> State:
 class ReportStore:
     """The report of one run, where it must survive.
 
-    :param state: of the keys of the mirror's reports.
+    :param state: of the keys of the mirror's reports; None: the target can't be asked, and nobody does.
     :param run: the run's name, of which the mirror has one.
     :param directory: of the file for people; None: there is none on this host.
     """
 
-    def __init__(self, state: State, mirror: str, run: str, directory: Path | None) -> None:
+    def __init__(self, state: State | None, mirror: str, run: str, directory: Path | None) -> None:
         self.run, self.directory = run, directory
         self._state, self._run = state, (mirror, run)
         self._me, self._number = uuid.uuid4().hex[:8], 0
@@ -137,7 +137,7 @@ class ReportStore:
         # What an earlier process has left is removed with our first writing, so it has to be known.
         if self._keys is None:
             self._look()
-        assert self._keys is not None
+        assert self._state is not None and self._keys is not None
         # Until the broker has it: what is raised below leaves a report of which nobody knows whether it is there.
         self.is_written = False
         # New keys for each writing, with our own name: a process that was thought dead, and writes, mixes no piece into
@@ -165,6 +165,7 @@ class ReportStore:
 
     def _look(self) -> Mapping[str, bytes]:
         """Read what is there, and number what comes after it."""
+        assert self._state is not None
         values = self._state.read()
         self._keys = {key: None for key in values if key.startswith(REPORT.below(*self._run))}
         # Above whatever is there, also of another process: otherwise what we write would count as older.

@@ -31,6 +31,7 @@ from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.run import recover
 from airflow_mirror.cutover.steps import STEPS, back_out, walk
 from airflow_mirror.errors import (
+    ClusterUnreachable,
     CutoverCancelled,
     CutoverTakenOver,
     FencedByAnother,
@@ -384,6 +385,25 @@ def test_report_of_a_fence_that_is_long_gone_is_no_fault_once_the_one_that_stand
 
 
 @pytest.mark.usefixtures("nobody_to_ask")
+def test_fence_is_lifted_also_where_no_broker_of_the_target_has_ever_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that begins then has no connections yet, and what reads the reports there makes some."""
+    source, run_dir = Acls(), tmp_path / "sunday"
+    run = a_run(run_dir, AclFence(source, open_by_default=False), source)  # type: ignore[arg-type]
+    walk(run, [*STEPS[:1], replace(STEPS[1], do=lambda _: {})])
+    run.report.outcome = reports.RUNNING
+    run.save()
+    on = platform_in(run_dir, source, None, Away())
+
+    def connects(_: str) -> Any:
+        raise ClusterUnreachable("target", "b:9092", "connection refused")
+
+    monkeypatch.setattr(on.target, "reports", connects)
+    assert lift_leftover_fence(on, "flow", runs=tmp_path) and not source.acls
+
+
+@pytest.mark.usefixtures("nobody_to_ask")
 def test_no_fence_that_may_be_open_is_lifted_without_a_ledger_of_whatever_kind(tmp_path: Path) -> None:
     source, run_dir, off = Acls(), tmp_path / "sunday", list[str]()
     run = a_run(run_dir, AclFence(source, open_by_default=False), source)  # type: ignore[arg-type]
@@ -395,7 +415,7 @@ def test_no_fence_that_may_be_open_is_lifted_without_a_ledger_of_whatever_kind(t
     other = CutoverReport.load(tmp_path / "saturday")
     assert other is not None and other.fence is not None
     other.fence.kind = "callable"
-    ReportStore(None, "flow", "saturday", tmp_path / "saturday").save_here(other)  # type: ignore[arg-type]
+    ReportStore(None, "flow", "saturday", tmp_path / "saturday").save_here(other)
     on = platform_in(run_dir, source, None, Away())
     fence = CallableFence(print, lambda: off.append("off"))
     for name, why in {"saturday": "nothing there names", run_dir.name: "about to be opened"}.items():
