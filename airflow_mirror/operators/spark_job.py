@@ -139,8 +139,9 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         One that Airflow tries again goes on with that job; so does any with one that still runs.
         """
         store = context.get("task_state_store")
-        job = None if store is None else store.get(self.external_id_key)
-        if job and not self.is_job_active(self.get_job_status(job, context)) and not is_retry(self, context):
+        if store is None or not (job := store.get(self.external_id_key)):
+            return
+        if not self.is_job_active(self.get_job_status(job, context)) and not is_retry(self, context):
             store.delete(self.external_id_key)
 
     def _prepare(self, mirror: Mirror) -> None:
