@@ -30,6 +30,8 @@ def facts_of(
 
     view = TailView(target, mirror.name)
     facts = gather(plan, source, target, lambda: view.look(mirror), lambda: _fences(target, mirror), limits)
+    if facts.other_source:
+        return facts
     return replace(facts, unexplained=told_unexplained(Platform.of(source, target), mirror.name, told))
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
-from airflow_mirror.errors import LedgerMissing
+from airflow_mirror.errors import InputError, LedgerMissing, MirrorError
 from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.local import TAIL
 from airflow_mirror.jobs.runner.status import error_of
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from airflow_mirror.jobs.runner.active import ActiveTail, Sign
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
+
+log = logging.getLogger(__name__)
 
 
 class TailView:
@@ -56,6 +59,15 @@ class TailView:
         from airflow_mirror.copy.writer import lease
 
         return lease.is_writing_ended(self._target.wire, self._mirror)
+
+    def source_id(self, tail: ActiveTail) -> str:
+        """Return the id of the cluster that a tail copies from, as its plan says.
+
+        :raises PlanNotKept: the target does not have the plan any more.
+        """
+        from airflow_mirror.plan import ledger_store
+
+        return ledger_store.fetch_rule(tail.plan, self._mirror, self._target).source_cluster_id
 
     def status(self, tail: ActiveTail) -> str:
         """Return RUNNING, SUCCEEDED, FAILED or LOST, as far as is known by now. Errors as :meth:`Watch.status`."""
@@ -117,6 +129,7 @@ def replicates(mirror: Mirror) -> tuple[bool, str]:
     """Return whether the mirror's tail lives, on any host, and copies by the mirror's fields.
 
     :return: that, and the tail that has ended or is lost (:attr:`TailView.ended`): StartMirrorOperator's ``replaces``.
+    :raises InputError: it lives, and copies from another cluster: it is another mirror of that name.
     :raises MirrorError: the target can't be asked.
     """
     from airflow_mirror.hooks.kafka import MirrorKafkaHook
@@ -124,7 +137,35 @@ def replicates(mirror: Mirror) -> tuple[bool, str]:
     with MirrorKafkaHook(mirror.target, "target").admin() as target:
         view = TailView(target, mirror.name)
         found = view.look(mirror)
+        if found.active is not None and found.runs:
+            _require_same_source(view, found.active, mirror)
     return found.runs and not found.differing, view.ended
+
+
+def _require_same_source(view: TailView, tail: ActiveTail, mirror: Mirror) -> None:
+    """Refuse a mirror whose name another one has. Connections of one name lead elsewhere in another Airflow.
+
+    Not left to the plan that a DAG makes next: where they share no topic, it would take the place of the other's.
+
+    :raises InputError: names both clusters. Where one of them is not known, a tail that lives is left alone.
+    """
+    from airflow_mirror.hooks.kafka import MirrorKafkaHook
+
+    try:
+        theirs = view.source_id(tail)
+        with MirrorKafkaHook(mirror.source, "source").admin() as source:
+            ours = source.cluster_id()
+    except MirrorError as e:
+        log.info("whether the tail copies from the cluster of connection %r was not looked at: %s", mirror.source, e)
+        return
+    if ours != theirs:
+        raise InputError(
+            f"mirror {mirror.name!r}",
+            f"its tail ({log_of(tail)}) copies from cluster {theirs}, and connection {mirror.source!r} leads to cluster "
+            f"{ours} here: nothing of that one is copied",
+            "Give the mirror of this cluster a name of its own, or correct the connection. To copy from it under this "
+            "name, stop the tail first (StopMirrorOperator).",
+        )
 
 
 def log_of(tail: ActiveTail) -> str:

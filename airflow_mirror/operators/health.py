@@ -84,7 +84,8 @@ class CheckMirrorOperator(MirrorOperator):
         if facts.tail.active is None:
             self._let_it_begin(context)
         found = judge(facts, limits)
-        tell_lag(mirror.name, lag.summary(list(facts.lags)))
+        is_measured = not facts.other_source and "lag" not in facts.unknown
+        tell_lag(mirror.name, lag.summary(list(facts.lags)) if is_measured else {})
         for one in found:
             self.log.log(one.severity, "%s", one)
         if wrong := [str(one) for one in found if one.level == BLOCK]:

@@ -14,7 +14,14 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover import other_fences
 from airflow_mirror.cutover.decision import FenceState, begin_lifting, end_lifting, note_copy
 from airflow_mirror.cutover.platform import Platform
-from airflow_mirror.errors import ClusterUnreachable, FencedByAnother, MirrorError, MissingRight, RequestRefused
+from airflow_mirror.errors import (
+    ClusterUnreachable,
+    FencedByAnother,
+    InputError,
+    MirrorError,
+    MissingRight,
+    RequestRefused,
+)
 from airflow_mirror.hooks.tail import TailView, replicates
 from airflow_mirror.jobs.health import gathering
 from airflow_mirror.jobs.health.judging import WARN_ONLY, Facts, Limits, TailFacts
@@ -22,6 +29,7 @@ from airflow_mirror.jobs.runner import active
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.kafka.model import Acl
+from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.operators import health
 from airflow_mirror.operators.health import CheckMirrorOperator
 from airflow_mirror.plan import Plan
@@ -150,6 +158,19 @@ def test_wrong_limits_fail_before_anything_is_asked(
     assert asked.limits is None
 
 
+def test_source_of_another_mirror_is_asked_for_no_rules_and_no_lag(
+    asked: Asked, mirror: dict[str, Any], context: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of its rules and records nothing is known about this mirror: no lag is no lag of 0."""
+    sent = dict[str, Any]()
+    monkeypatch.setattr(health, "tell_lag", lambda mirror, found: sent.update(found))
+    asked.facts = Facts(other_source="it is cluster C, and mirror 'm' copies from A")
+    asked.unexplained = [rule("t", "WRITE", "DENY")]
+    with pytest.raises(AirflowException, match=r"1 finding\(s\).*topics: source cluster: it is cluster C") as failed:
+        check(mirror).execute(context)
+    assert "DENY" not in str(failed.value) and sent == {}
+
+
 def test_a_mirror_without_a_plan_was_never_started(asked: Asked, mirror: dict[str, Any], context: dict[str, Any]) -> None:
     asked.plan = None
     with pytest.raises(AirflowException, match="(?s)never started.*Run the task that starts it"):
@@ -213,3 +234,30 @@ def test_only_a_living_tail_of_the_same_fields_replicates(
     gone = replace(tail, pid=2**22 + 1, job="another")
     ledger.decide(lambda _: {"active/m": gone.value()})
     assert replicates(mirror) == (False, "another/"), "who starts the next one need not listen for it again"
+
+
+def test_tail_of_another_source_is_told_to_who_has_its_name(
+    view: TailView, ledger: MemoryLedger, state: MemoryState, clusters: InMemory
+) -> None:
+    """Two Airflows have a mirror of that name, from sources of their own: the second one was never copied, and green.
+
+    Whether another one is meant is asked of a source that answers; of one that is away it never was.
+    """
+    mirror, clusters.source.cluster_id = THE_PLAN.mirror, "another"
+    tail = ActiveTail(mirror=mirror.to_dict(), plan=THE_PLAN.hash, inputs="i", directory="/jobs/1")
+    ledger.decide(lambda _: {"active/m": tail.value()})
+    assert replicates(mirror) == (True, ""), "nobody knows what it copies from: the target has lost its plan"
+    state.write(PLAN.pieces(THE_PLAN.to_json(), "m", THE_PLAN.hash))
+    with pytest.raises(InputError, match=r"mirror 'm': its tail .* copies from cluster A, .*'src' leads to cluster another"):
+        replicates(mirror)
+    with pytest.raises(InputError, match="Give the mirror of this cluster a name of its own"):
+        replicates(replace(mirror, topics=["u"]))
+
+    def away() -> None:
+        raise ClusterUnreachable("source", "k:1", "refused")
+
+    clusters.before["cluster id"] = away
+    assert replicates(mirror) == (True, "")
+    clusters.before.clear()
+    clusters.source.cluster_id = "A"
+    assert replicates(mirror) == (True, "")

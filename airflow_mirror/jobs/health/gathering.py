@@ -45,12 +45,17 @@ def gather(
 ) -> Facts:
     """Return what both clusters say of the mirror of a plan. Takes ten seconds; if its tail is lost, forty.
 
-    What can't be asked is in :attr:`Facts.unknown`, and the rest is asked all the same.
+    What can't be asked is in :attr:`Facts.unknown`, and the rest is asked all the same. A source that is another
+    cluster than the plan's is asked nothing: what it says is of another mirror.
 
     :param look: returns what the target knows of the tail. :param fences: returns :attr:`Facts.fences`.
     :param clock: wall-clock time, in seconds; record timestamps are compared with it.
     """
     to = Questions()
+    found = to.ask("topics", source.cluster_id)
+    if found is not None and found != plan.source_cluster_id:
+        other = f"it is cluster {found}, and mirror {plan.mirror.name!r} copies from {plan.source_cluster_id}"
+        return replace(_of_target(to, plan, target, fences), tail=to.ask("tail", look) or TailFacts(), other_source=other)
     with OffsetMaps(plan, source.config, target.config) as maps:
         mapped = maps.positions if maps else None
 
@@ -60,17 +65,9 @@ def gather(
         first = to.ask("lag", lags) or ()
         before = {one.source: max(one.end, one.log_end) for one in first}
         pause(BETWEEN_S)
-        facts = Facts(
-            tail=to.ask("tail", look) or TailFacts(),
-            lags=to.ask("lag", lags) or (),
-            gone=to.ask("topics", lambda: lag.gone(plan, source)) or {},
-            missing=to.ask("topics", lambda: _missing(plan, target)) or (),
-            lease=to.ask("lease", lambda: _lease(plan, target)) or "",
-            not_held=to.ask("hold", lambda: _not_held(plan, target)) or (),
-            free_bytes=to.ask("disk", target.usable_bytes) or {},
-            fences=to.ask("fence", fences) or (),
-            unknown=to.unknown,
-        )
+        tail = to.ask("tail", look) or TailFacts()
+        now, gone = to.ask("lag", lags) or (), to.ask("topics", lambda: lag.gone(plan, source)) or {}
+        facts = replace(_of_target(to, plan, target, fences), tail=tail, lags=now, gone=gone)
     held = named(source, lag.standing(first, facts.lags))
     behind = {one.source: one.position for one in facts.lags if one.position < before.get(one.source, 0)}
     late = to.ask("lag", lambda: _late(source, behind, limits, clock())) or ()
@@ -80,6 +77,18 @@ def gather(
     by_size = to.ask("retention_bytes", lambda: _by_size(source, settings, behind, grown, limits, clock())) or {}
     shown = [str(one) for one in held]
     return replace(facts, late=late, racing=racing, racing_by_size=by_size, lost=lost, held=shown)
+
+
+def _of_target(to: Questions, plan: Plan, target: ClusterAdmin, fences: Callable[[], Sequence[str]]) -> Facts:
+    """Return what the target says, but for its tail, which takes a while to look at."""
+    return Facts(
+        missing=to.ask("topics", lambda: _missing(plan, target)) or (),
+        lease=to.ask("lease", lambda: _lease(plan, target)) or "",
+        not_held=to.ask("hold", lambda: _not_held(plan, target)) or (),
+        free_bytes=to.ask("disk", target.usable_bytes) or {},
+        fences=to.ask("fence", fences) or (),
+        unknown=to.unknown,
+    )
 
 
 def _missing(plan: Plan, target: ClusterAdmin) -> list[str]:

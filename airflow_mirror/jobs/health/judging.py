@@ -14,7 +14,7 @@ from airflow_mirror.errors import InvalidField, MirrorError
 from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Sign
 from airflow_mirror.jobs.runner.wishes import Wish
-from airflow_mirror.plan.findings import BLOCK, WARN, Checks, Finding, Unknown
+from airflow_mirror.plan.findings import BLOCK, WARN, Checks, Finding, Unknown, block
 from airflow_mirror.sync.lag import AGAIN, DELETED, PartitionLag
 from airflow_mirror.wording import count, duration, size, some
 
@@ -86,6 +86,7 @@ class Facts:
     :param held: what waits for the same open transactions for a while, a line each. It is not in the lags.
     :param gone: source topics that were deleted, or created again: :func:`.sync.lag.gone`. They have no lag.
     :param missing: target topics that are not there.
+    :param other_source: which cluster the source is, and which one the plan's, if these are two. Nothing more is known.
     :param late: partitions that lack a record that is older than ``max_lag_s``.
     :param racing: partitions without the headroom, and for how many seconds their topics keep records.
     :param racing_by_size: likewise by ``retention.bytes``, and in how many seconds they may begin to lose records.
@@ -103,6 +104,7 @@ class Facts:
     held: Sequence[str] = ()
     gone: Mapping[str, str] = field(default_factory=dict)
     missing: Sequence[str] = ()
+    other_source: str = ""
     late: Collection[TopicPartition] = ()
     racing: Mapping[TopicPartition, float] = field(default_factory=dict)
     racing_by_size: Mapping[TopicPartition, float] = field(default_factory=dict)
@@ -180,7 +182,13 @@ def _lag(facts: Facts, limits: Limits) -> Iterator[str]:
 
 
 @CHECKS.check("topics")
-def _topics(facts: Facts, _: Limits) -> Iterator[str]:
+def _topics(facts: Facts, _: Limits) -> Iterator[Finding | str]:
+    if facts.other_source:
+        yield block(
+            f"{facts.other_source}: it was asked nothing else",
+            "Give the mirror of that cluster a name of its own, and plan it; or correct the source's connection.",
+            "source cluster",
+        )
     if again := sorted(name for name, became in facts.gone.items() if became == AGAIN):
         yield f"created again on the source, and not copied: {some(again)}; plan again"
     if facts.missing:
@@ -233,10 +241,13 @@ def _follow(facts: Facts, _: Limits) -> Iterator[str]:
 
 @CHECKS.check("left_out", needs=["tail", "topics"], of="tail", level=WARN)
 def _left_out(facts: Facts, _: Limits) -> Iterator[str]:
-    if report := facts.tail.said.follows.get("topics"):
-        yield from report.get("said", [])
-    elif deleted := sorted(name for name, became in facts.gone.items() if became == DELETED):
-        yield f"deleted on the source, or hidden: {some(deleted)}"
+    report = facts.tail.said.follows.get("topics", {})
+    yield from report.get("said", [])
+    told = report.get("gone", {"count": 0, "first": []})  # counts all, and names the first few
+    deleted = {name for name, became in facts.gone.items() if became == DELETED}
+    if len(deleted) > told["count"]:
+        named = {line.partition(": ")[0] for line in told["first"]}
+        yield f"deleted on the source, or hidden: {some(sorted(deleted - named))}"
 
 
 @CHECKS.check("notes", needs=["tail"], of="tail", level=WARN)

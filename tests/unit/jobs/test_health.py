@@ -147,8 +147,14 @@ def test_topics_without_a_lag_are_told(world: World) -> None:
         ("topics", "the target has no such topics any more: u", True),
         ("left_out", "deleted on the source, or hidden: u", False),
     ]
-    said = sign(follows={"topics": {"said": ["gone from the source: u"]}})
-    assert [what for check, what, _ in found(gone={"u": "deleted"}, tail=said)] == ["gone from the source: u"]
+    report = {"said": ["gone from the source: u"], "gone": {"count": 1, "first": ["u: stopped"]}}
+    said = sign(follows={"topics": report})
+    assert [what for _, what, _ in found(gone={"u": "deleted"}, tail=said)] == ["gone from the source: u"]
+    assert [what for _, what, _ in found(gone={"u": "deleted", "t": "deleted", "v": "created again"}, tail=said)] == [
+        "created again on the source, and not copied: v; plan again",
+        "gone from the source: u",
+        "deleted on the source, or hidden: t",
+    ]
 
 
 def test_stopped_partitions_are_counted_and_their_errors_shown() -> None:
@@ -218,6 +224,7 @@ class Cluster:
 
     def __init__(self, logs: Mapping[int, tuple[int, int]], **settings: str) -> None:
         self.config = ClientConfig({"bootstrap.servers": "127.0.0.1:1"}, "cluster")
+        self.id = "s"
         self.logs, self.settings, self.age_s = dict(logs), settings, {offset: 0.0 for offset in range(100)}
         self.wire: Any = self
         self.away = set[str]()
@@ -225,6 +232,9 @@ class Cluster:
     def _ask(self, what: str) -> None:
         if what in self.away:
             raise BrokerError(what, 7, "REQUEST_TIMED_OUT")
+
+    def cluster_id(self) -> str:
+        return self.id
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         self._ask("topics")
@@ -374,6 +384,19 @@ def test_what_gets_no_answer_leaves_the_rest_known(world: World) -> None:
     facts = world.gather()
     assert facts.unknown.keys() == {"lag", "fence", "disk"}
     assert facts.tail == WELL.tail and facts.lease == "a job"
+
+
+def test_another_source_than_the_planned_one_is_told_and_asked_nothing(world: World) -> None:
+    """Mirrors of one name, from two sources to one target: the second one saw that of the first, and found it well."""
+    world.source.id, world.source.away = "another", {"topics", "offsets"}
+    world.target.settings["retention_ms"] = "7"
+    facts = world.gather()
+    assert facts.unknown == {} and facts.tail == WELL.tail and facts.not_held, "the target is asked all the same"
+    (one,) = [one for one in judge(facts, Limits()) if one.check == "topics"]
+    assert one.level == "block" and str(one) == (
+        "topics: source cluster: it is cluster another, and mirror 'm' copies from s: it was asked nothing else. Give the "
+        "mirror of that cluster a name of its own, and plan it; or correct the source's connection."
+    )
 
 
 def test_who_holds_the_lease_is_told_apart(world: World) -> None:
