@@ -124,8 +124,12 @@ class Metadata(Closing):
                 self.refresh(present)
                 break
             except UnknownTopic as e:
-                present.remove(e.topic)
-                gone.add(e.topic)
+                # All at once: after months of topics that come and go a request for each takes longer than a look may.
+                believed = {e.topic, *filter(self._is_believed, present)}
+                for name in believed:
+                    self.forget(name)
+                present -= believed
+                gone |= believed
         return gone
 
     def forget(self, topic: str) -> None:
@@ -260,14 +264,19 @@ class Metadata(Closing):
         if self._asked_last is not None:
             rumour.brokers.add(self._asked_last)
 
-    def _raise_if_believed(self, name: str) -> None:
-        """Raise UnknownTopic if a rumour is old enough and has enough witnesses."""
-        rumour = self._rumours[name]
+    def _is_believed(self, name: str) -> bool:
+        """Return whether there is a rumour that is old enough and has enough witnesses."""
+        if (rumour := self._rumours.get(name)) is None:
+            return False
         age_s, brokers = time.monotonic() - rumour.since, self._brokers.keys()
         several = len(rumour.brokers) > 1 or len(brokers) == 1
         unanimous = self.patient and rumour.brokers >= brokers and age_s >= _UNANIMOUS_S
         # A rumour that is believed too early stops a partition for good; one that is believed late costs half a minute.
-        if unanimous or (several and age_s >= _BELIEVED_S):
+        return unanimous or (several and age_s >= _BELIEVED_S)
+
+    def _raise_if_believed(self, name: str) -> None:
+        """Raise UnknownTopic if a topic or partition does not exist, as far as can be known."""
+        if self._is_believed(name):
             self._topics.pop(name, None)
             raise self._refusal("Metadata", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Describe", name)
 

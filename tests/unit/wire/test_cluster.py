@@ -209,6 +209,33 @@ def test_topics_that_exist_are_refreshed_although_others_do_not(world: World, mo
         assert cluster.refresh_present(["gone-1"]) == {"gone-1"} and cluster.refresh_present([]) == set()
 
 
+def test_topics_that_are_known_to_be_gone_cost_two_requests_however_many_they_are(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One request for each took longer than a failover listens for: it was accepted beside a source that was well."""
+    monkeypatch.setattr(metadata, "_UNANIMOUS_S", 0.1)
+    good, gone = world._metadata, {f"gone-{n}" for n in range(50)}
+
+    def some(request: Any) -> MetadataResponse:
+        response = good(request)
+        for topic in response.topics:
+            if topic.name in gone:
+                topic.error_code = UNKNOWN_TOPIC
+        return response
+
+    for broker in world.brokers.values():
+        broker.answers[METADATA] = some
+    with world.cluster() as cluster:
+        assert cluster.refresh_present({"orders-1", *gone}) == gone
+        for broker in world.brokers.values():
+            broker.asked.clear()
+        assert cluster.refresh_present({"orders-1", *gone}) == gone
+        assert [key for broker in world.brokers.values() for key, _ in broker.asked] == [METADATA, METADATA]
+        gone.remove("gone-7")
+        assert cluster.refresh_present({"orders-1", "gone-7", *gone}) == gone, "it is back"
+        assert cluster._topics.keys() == {"orders-1", "gone-7"}
+
+
 def test_a_broker_that_has_just_started_is_contradicted_by_another(world: World) -> None:
     ignorant = world.brokers[1]
     good = ignorant.answers[METADATA]
