@@ -103,6 +103,6 @@ class Recurring:
             self._said, self._said_at = said, now
             log.log(level, "%s", line)
         try:
-            self._tell({"at": time.time(), "error": None, **found})
+            self._tell({"at": time.time(), "every_s": self._interval_s, "error": None, **found})
         except OSError as e:  # a full disk
             log.warning("status.json not written: %s", e)

@@ -18,6 +18,8 @@ from airflow_mirror.plan.findings import BLOCK, WARN, Checks, Finding, Unknown, 
 from airflow_mirror.sync.lag import AGAIN, DELETED, PartitionLag
 from airflow_mirror.wording import count, duration, size, some
 
+_OVERDUE_S = 600.0  # a pass over everything may take some minutes
+
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
@@ -234,9 +236,15 @@ def _hold(facts: Facts, _: Limits) -> Iterator[str]:
 
 @CHECKS.check("follow", needs=["tail"], of="tail")
 def _follow(facts: Facts, _: Limits) -> Iterator[str]:
-    for kind, report in facts.tail.said.follows.items():
+    sign = facts.tail.said
+    for kind, report in sign.follows.items():
         if report.get("error"):
             yield f"{kind} do not follow: {report['error']}"
+        elif "every_s" in report and (ago_s := sign.at - report["at"]) > report["every_s"] + _OVERDUE_S:
+            yield (
+                f"{kind} have not followed for {duration(ago_s)}, and should every {duration(report['every_s'])}: a pass "
+                "hangs, or takes that long; the tail's log says what it did last"
+            )
 
 
 @CHECKS.check("left_out", needs=["tail", "topics"], of="tail", level=WARN)

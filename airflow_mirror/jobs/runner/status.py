@@ -4,8 +4,9 @@
 blame. A job writes its final state last. ``blame`` carries the branch of an error across the process boundary:
 ``input``, ``human`` or ``retry``. ``left_out`` is the number of partitions that are not listed: of more than a thousand,
 only stopped ones and those with lag are listed (`jobs.progress.figures`), so that the file stays below half a megabyte.
-``follows`` has a report for each kind of thing that follows the data, as ``groups``: its ``error``, if it fails now, and
-in ``said`` what a person should know. ``metrics`` is the address at which Prometheus finds the job's figures, or null.
+``follows`` has a report for each kind of thing that follows the data, as ``groups``: its ``error``, if it fails now, in
+``said`` what a person should know, and in ``at`` when its last pass ended, of which there is one every ``every_s``.
+``metrics`` is the address at which Prometheus finds the job's figures, or null.
 """
 
 from __future__ import annotations

@@ -172,6 +172,17 @@ def test_what_follows_fails_with_an_error_and_warns_with_a_remark() -> None:
     ]
 
 
+def test_what_has_not_followed_for_long_is_told_although_it_reports_no_error() -> None:
+    """A pass that hangs reports nothing, and one that takes so long not either. By the tail's own clock."""
+    follows = {
+        "groups": {"at": 5000.0 - 606.0, "every_s": 5.0}, "acls": {"at": 5000.0 - 604.0, "every_s": 5.0},
+        "schemas": {"at": 1.0, "every_s": 86_400.0}, "configs": {"at": 1.0, "every_s": 5.0, "error": "no right"},
+    }  # fmt: skip
+    assert [what.partition(":")[0] for _, what, fails in found(tail=sign(at=5000.0, follows=follows)) if fails] == [
+        "groups have not followed for 10 min, and should every 5 s", "configs do not follow"
+    ]  # fmt: skip
+
+
 def test_settings_disk_and_fence_are_looked_at() -> None:
     limits = Limits(min_free_bytes=2_000_000_000)
     findings = found(

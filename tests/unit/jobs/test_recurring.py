@@ -72,6 +72,7 @@ def test_failed_pass_is_told_and_the_next_one_comes(error: Exception, opened: in
     world.wait_for(lambda found: found["error"] is None and found["groups"] == 7)
     world.thread.stop()
     assert world.opened == world.closed == opened
+    assert all(found["at"] and found["every_s"] == 0.01 for found in world.told), "who looks knows when one is overdue"
 
 
 def test_status_that_can_not_be_written_ends_nothing() -> None:
