@@ -7,7 +7,7 @@ from contextlib import suppress
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airflow_mirror.errors import InputError, JobFailed, MirrorError, TryAgain
+from airflow_mirror.errors import InputError, JobFailed, MirrorError, TryAgain, WritingEnded
 from airflow_mirror.hooks.gauges import tell_copy
 from airflow_mirror.hooks.home import poll_interval_s
 from airflow_mirror.hooks.remembered import plan_by_hash
@@ -125,6 +125,7 @@ class TailRun:
         :param is_killed: the task was killed, which has ended its tail. Its process may live on: Airflow's handler of
             SIGTERM does not end it.
         :raises JobFailed: the task was killed; the next try starts the tail again.
+        :raises WritingEnded: the mirror has no tail any more, and was not cut over: to start one is a person's matter.
         :raises MirrorError: it ended for a cause that another start would meet again.
         """
         pause_s = _FIRST_PAUSE_S
@@ -132,6 +133,8 @@ class TailRun:
             since = monotonic()
             try:
                 tail = self._watch()
+                if tail is None:  # it began with one: a failover, a rollback or `retire` has taken it away
+                    raise WritingEnded(self.mirror.name)
                 if is_killed():
                     raise JobFailed(TAIL, self.view.status(tail), "its task was killed", log_of(tail))
                 self.view.raise_for(tail)
@@ -149,11 +152,11 @@ class TailRun:
                 with suppress(TryAgain):  # the next turn looks at it, and says why
                     self.start(self.view.living())
 
-    def _watch(self) -> ActiveTail:
-        """Log the tail's figures until it ends; return it."""
+    def _watch(self) -> ActiveTail | None:
+        """Log the tail's figures until it ends; return it. None: it was decided that the mirror has none any more."""
         said = monotonic()
-        while (tail := self.view.tail()) is None or state.is_active(self.view.status(tail)):
-            sign = None if tail is None else self.view.sign(tail)
+        while (tail := self.view.tail()) is not None and state.is_active(self.view.status(tail)):
+            sign = self.view.sign(tail)
             if sign is not None:
                 tell_copy(self.mirror.name, {"summary": sign.summary})
             if sign is not None and monotonic() - said > _SAY_EVERY_S:

@@ -273,6 +273,28 @@ def test_supervision_ends_with_the_cutover(
     assert start(mirror, attached=True).execute(context) == {"job": "tail", "tail": "ended by the cutover"}
 
 
+@pytest.mark.parametrize("opened", [True, False])
+def test_supervision_ends_with_a_decision_that_the_mirror_has_no_tail(
+    tail: ActiveTail, ledger: MemoryLedger, plan: Plan, mirror: dict[str, Any], context: dict[str, Any], happen: Happen,
+    fake_spark: Started, opened: bool, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A failover takes the record of the tail away: the task waited for another one for ever, and was green."""
+
+    def failed_over() -> None:
+        ledger.decide(lambda _: active.ended("m"))
+        if opened:
+            refused = MirrorCutOver("m", ["t"], "noon")
+            monkeypatch.setattr("airflow_mirror.plan.ownership.require_active", lambda *_: (_ for _ in ()).throw(refused))
+
+    happen([failed_over])
+    if opened:
+        assert start(mirror, attached=True).execute(context) == {"job": "tail", "tail": "ended by the cutover"}
+    else:
+        with pytest.raises(AirflowFailException, match="all writing was ended, by a cutover, a failover, a rollback"):
+            start(mirror, attached=True).execute(context)
+    assert fake_spark[0] == [], "a mirror that was retired, say, does not begin again by itself"
+
+
 def test_killed_supervisor_ends_the_tail_that_it_started(
     state: Beating, mirror: dict[str, Any], context: dict[str, Any], fake_spark: Started, plan: Plan, home: Path,
     happen: Happen,
@@ -382,7 +404,7 @@ def test_killed_task_leaves_a_tail_that_another_has_just_started(
     happen([interrupted] * 3)
     for given, ends in ((context, False), ({"ti": FakeTI(), "task_state_store": FakeStore()}, False), (context, True)):
         task = start(mirror, attached=True)
-        with suppress(KeyboardInterrupt):
+        with suppress(KeyboardInterrupt, AirflowFailException):
             task.execute(given)
         handle = LocalRunner(home / "m").find("tail")
         assert handle is not None and len(fake_spark[0]) == 1
