@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -132,7 +132,11 @@ def _run(arguments: argparse.Namespace) -> int:
         ends = {"source": mirror.source, "target": mirror.target}
         secrets = {role: ClientConfig(brought.connections[name], role) for role, name in ends.items()}
         say = partial(_say, "->".join(flow))
-        kept = keep(runner, spec, secrets, stopping, say, progress_line, fail_fast=arguments.fail_fast)
+        try:
+            kept = keep(runner, spec, secrets, stopping, say, progress_line, fail_fast=arguments.fail_fast)
+        except Exception as e:  # a mistake of ours: who waits for all flows looks at it once the others have ended
+            say(f"given up: {type(e).__name__}: {e}")
+            raise
         if figures:
             say_ended(figures[mirror.name])
         return kept
@@ -147,4 +151,5 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _say(subject: str, line: str) -> None:
-    print(f"{datetime.now():%Y-%m-%d %H:%M:%S} {subject}: {line}", file=sys.stderr, flush=True)
+    with suppress(OSError):  # the disk of a log that is full must end no flow
+        print(f"{datetime.now():%Y-%m-%d %H:%M:%S} {subject}: {line}", file=sys.stderr, flush=True)

@@ -74,12 +74,12 @@ def keep(
                 say(runs)
             # A start after a failure that nobody was told of again is said once it has lasted.
             if _watched(runner, handle, stopping, say, words, "" if is_told else runs):
-                return _ended(runner, handle, name, say, grace_s)
+                break
             runner.raise_for(handle)
         except (InputError, JobNeedsHuman) as e:
             say(f"not started again: {e}")
             return Kept(name, 2 if isinstance(e, InputError) else 1)
-        except MirrorError as e:
+        except (MirrorError, OSError) as e:  # a full disk, say: only the next start shows whether it has passed
             if fail_fast:
                 say(f"given up (--fail-fast): {e}")
                 return Kept(name, 1)
@@ -93,7 +93,9 @@ def keep(
         else:
             say("its tail was asked to stop, and has ended")
             return Kept(name, 0)
-    return Kept(name, 0)
+    else:
+        return Kept(name, 0)
+    return _ended(runner, handle, name, say, grace_s)
 
 
 def _elsewhere(runner: LocalRunner, name: str, target: ClientConfig) -> str | None:

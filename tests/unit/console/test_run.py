@@ -6,6 +6,7 @@ import re
 import threading
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from airflow_mirror.console.main import main
 from airflow_mirror.jobs.runner.keeping import Kept
 from airflow_mirror.jobs.runner.plain import PlainProcesses
 from airflow_mirror.jobs.runner.spec import JobSpec
+from tests.waiting import wait_until
 
 FILE = """
 clusters = A, B
@@ -153,3 +155,29 @@ def test_a_flow_that_is_kept_no_more_says_so_in_its_figures(file: Path, tmp_path
     assert started(file, tmp_path, "--metrics-dir", str(tmp_path)) == 0
     assert figures.read_text() == said.replace("} 1.0", "} 0.0", 1)
     assert not (tmp_path / "B-to-A.prom").exists(), "that one never began"
+
+
+def test_flow_that_a_mistake_ends_is_told_while_the_others_go_on(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was told once all the others had ended: months later."""
+    said = list[str]()
+
+    def keep(_: Any, spec: JobSpec, *__: Any, **___: Any) -> Kept:
+        if spec.mirror["name"] == "A-to-B":
+            raise RuntimeError("can't start new thread")
+        line = "A->B: given up: RuntimeError: can't start new thread\n"
+        wait_until(lambda: said.append(capsys.readouterr().err) or line in "".join(said))  # type: ignore[func-returns-value]
+        return Kept(str(spec.mirror["name"]), 0)
+
+    monkeypatch.setattr(run, "keep", keep)
+    with pytest.raises(RuntimeError):
+        started(file, tmp_path)
+
+
+def test_log_without_room_ends_no_flow(file: Path, tmp_path: Path, kept: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(_: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("sys.stderr", SimpleNamespace(write=write, flush=lambda: None))
+    assert started(file, tmp_path) == 0 and len(kept) == 2

@@ -207,6 +207,36 @@ def test_a_target_that_does_not_answer_is_asked_again(kept: Keeping, elsewhere: 
     assert said[0] == "started again in 2 s: no broker answers"
 
 
+def test_a_host_without_room_for_a_start_ends_no_keeping(kept: Keeping) -> None:
+    """The error ended the thread that keeps one flow of several, and nobody heard of it."""
+    full = [OSError(28, "No space left on device"), BlockingIOError(11, "Resource temporarily unavailable")]
+
+    class Full(Runner):
+        def ensure_started(self, name: str, spec: JobSpec, secrets: Any) -> dict[str, Any]:
+            if full:
+                raise full.pop(0)
+            return super().ensure_started(name, spec, secrets)
+
+    runner = Full()
+    end, said, _ = kept(runner)
+    assert (end, runner.starts, runner.cancelled) == (Kept("m", 0), 1, 1)
+    assert said == [
+        "started again in 2 s: [Errno 28] No space left on device",
+        "started again in 4 s: [Errno 11] Resource temporarily unavailable",
+        "its tail runs; log: /job/1/log.txt",
+        "ended cleanly",
+    ]
+
+
+def test_a_tail_that_can_not_be_stopped_has_not_ended_cleanly(kept: Keeping) -> None:
+    class Stuck(Runner):
+        def cancel(self, handle: Any, grace_s: float) -> bool:
+            raise PermissionError(1, "Operation not permitted")
+
+    with pytest.raises(PermissionError):
+        kept(Stuck())
+
+
 def test_a_tail_that_has_to_be_killed_is_told(kept: Keeping) -> None:
     runner = Runner(stops_cleanly=False)
     end, said, _ = kept(runner)
