@@ -7,7 +7,7 @@ the job again by its directory. Where its driver runs is the matter of a :class:
 - A job that runs with the same spec is returned, not started again. With another spec that is refused.
 - A mirror has one live writer: another writing job of the mirror is a :class:`WriterRuns`.
 - An ended job is not changed; the next start is a new generation. Processes that it left running are ended first. The
-  directories of the last hundred ended jobs are kept.
+  directories of the last hundred jobs that ended are kept, and of the last hundred starts of the tail.
 - A starter may die at any moment. Until job.json is written, the child is found by the launch lock that it inherited.
 - A job on another host is never judged by a pid. What became of a tail there, the target's ledger says (:mod:`.active`).
 """
@@ -80,6 +80,15 @@ class LocalRunner:
         ended = [h for h in ended if h["name"] != TAIL and self.status(h) != state.RUNNING]
         for handle in sorted(ended, key=lambda h: Path(h["dir"]).stat().st_mtime)[: -self._keep]:
             shutil.rmtree(self.jobs / handle["name"], ignore_errors=True)
+        for job_dir in self._old_tails():
+            shutil.rmtree(job_dir, ignore_errors=True)
+
+    def _old_tails(self) -> list[Path]:
+        """Return the directories of the tail's oldest starts, likewise: each start of it has one."""
+        old = [self.jobs / TAIL / str(number) for number in directory.generations(self.jobs / TAIL)[: -self._keep]]
+        known = {job_dir: directory.read_json(job_dir / "job.json") for job_dir in old}
+        # Another host that shares the home may run an older one: what its status says is as new as that file.
+        return [job_dir for job_dir, handle in known.items() if not handle or self.status(handle) != state.RUNNING]
 
     def _reattach(self, handle: Handle, spec: JobSpec) -> Handle:
         if handle["spec"] != spec.hash:

@@ -273,3 +273,20 @@ def test_of_the_jobs_that_ended_only_the_last_are_kept(runner: LocalRunner) -> N
         os.utime(handle["dir"], (n, n))
     runner.ensure_started("window-4", spec(), SECRETS)
     assert sorted(p.name for p in runner.jobs.iterdir() if p.is_dir()) == ["window-2", "window-3", "window-4"]
+
+
+def test_of_the_tails_starts_the_last_are_kept_and_each_that_runs(runner: LocalRunner) -> None:
+    """Each is a generation of one job. An older one may run on another host that shares the directory."""
+    runner = LocalRunner(runner.jobs.parent, runner.place, keep=3)
+    elsewhere = runner.jobs / "tail" / "2"
+    for n in range(1, 7):
+        handle = runner.ensure_started("tail", spec("quick", "streaming_tail"), SECRETS)
+        ended(runner, handle)
+        wait_until(lambda h=handle: not process.is_alive(h["pid"], h["started"]))
+        if n == 2:
+            directory.write_json(elsewhere / "job.json", {**handle, "where": "another host"})
+            directory.write_json(elsewhere / "status.json", {"state": "RUNNING", "updated": time.time()})
+    assert directory.generations(runner.jobs / "tail") == [2, 4, 5, 6]
+    directory.write_json(elsewhere / "status.json", {"state": "RUNNING", "updated": 0.0})
+    ended(runner, runner.ensure_started("tail", spec("quick", "streaming_tail"), SECRETS))
+    assert directory.generations(runner.jobs / "tail") == [5, 6, 7]
