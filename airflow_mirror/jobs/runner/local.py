@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -124,8 +125,10 @@ class LocalRunner:
         finally:
             for descriptor in launch.descriptors:
                 os.close(descriptor)
-        child.returncode = 0  # it outlives this process by design; Python would warn that nobody waited for it
-        return self._record(job_dir, child.pid)
+        handle = self._record(job_dir, child.pid)
+        # It outlives this process by design; as long as we live somebody has to hear that it has ended.
+        threading.Thread(target=child.wait, name="job", daemon=True).start()
+        return handle
 
     def _record(self, job_dir: Path, pid: int) -> Handle:
         spec = directory.read_json(job_dir / "spec.json") or {}

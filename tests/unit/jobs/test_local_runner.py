@@ -290,3 +290,10 @@ def test_of_the_tails_starts_the_last_are_kept_and_each_that_runs(runner: LocalR
     directory.write_json(elsewhere / "status.json", {"state": "RUNNING", "updated": 0.0})
     ended(runner, runner.ensure_started("tail", spec("quick", "streaming_tail"), SECRETS))
     assert directory.generations(runner.jobs / "tail") == [5, 6, 7]
+
+
+def test_job_that_ended_is_no_zombie_of_who_started_it(runner: LocalRunner) -> None:
+    """`airflow-mirror run` lives for months, and starts a tail again and again."""
+    handle = runner.ensure_started("bulk", spec("quick"), SECRETS)
+    wait_until(lambda: not Path(f"/proc/{handle['pid']}").exists())
+    assert runner.status(handle) == "SUCCEEDED"
