@@ -9,11 +9,13 @@ Executors may have neither the variable nor the file, so they get the values in 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,11 @@ _FILES = {
     "sasl.kerberos.ccache": "sasl.kerberos.ccache.base64",
     "sasl.gcp.key": "sasl.gcp.key.base64",
 }
+# Files that are renewed in place, under the same name. A ticket cache is not among them: it is renewed all the time.
+_RENEWED = (
+    "ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location", "ssl.truststore.location",
+    "sasl.kerberos.keytab", "sasl.gcp.key",
+)  # fmt: skip
 # How the settings of a cluster's schema registry begin among its own; of Confluent's own files both forms. No task needs
 # them.
 OF_REGISTRY = "schema.registry."
@@ -99,6 +106,17 @@ class ClientConfig:
         """
         own = self.properties.get("admin.bootstrap.servers", "").strip()
         return replace(self, properties={**self.properties, "bootstrap.servers": own}) if own else self
+
+    def stamp(self) -> str:
+        """Return a digest of the settings, and of what the files hold that they name: another one, another login.
+
+        For comparisons in memory. Shown to nobody: who had it could try out short passwords.
+        """
+        digest = hashlib.sha256(json.dumps(sorted(self.properties.items())).encode())
+        for key in _RENEWED:
+            with suppress(OSError):  # one that is not here is read elsewhere, or being replaced
+                digest.update(key.encode() + Path(self.properties.get(key, "").removeprefix("FILE:")).read_bytes())
+        return digest.hexdigest()
 
     def secrets(self) -> list[str]:
         """Return the secret values, for masking."""

@@ -365,3 +365,17 @@ def test_librdkafka_knows_every_setting_that_is_taken_for_its_own() -> None:
             AdminClient({name: "?", "no.such": ""})
         unknown += [name] * (f'No such configuration property: "{name}"' in str(caught.value))
     assert unknown == ["no.such"]
+
+
+@pytest.mark.parametrize("key", ["ssl.certificate.location", "ssl.key.location", "ssl.ca.location", "ssl.keystore.location"])
+def test_stamp_is_another_one_once_a_file_was_renewed_in_place(key: str, tmp_path: Path) -> None:
+    """Tasks went on with a certificate that was over: its path stays the same."""
+    named = tmp_path / "one.pem"
+    config = ClientConfig({"bootstrap.servers": "b:1", key: str(named)})
+    absent = config.stamp()
+    named.write_text("a")
+    first = config.stamp()
+    assert config.stamp() == first != absent and str(named) not in first
+    named.write_text("b")
+    assert config.stamp() != first
+    assert ClientConfig({"bootstrap.servers": "b:1", "ssl.ca.location": str(tmp_path)}).stamp(), "a directory"

@@ -143,7 +143,7 @@ def _follow(
                 with followers(tail, held, status, groups, by_hand=not request.plan):
                     # Tasks that can't be told end their turns by themselves.
                     ends_s = math.inf if progress.report_to is None else request.turn_s and turn_s
-                    settings = lambda: [load(one) for one in clusters]  # noqa: E731
+                    settings = lambda: [load(one).stamp() for one in clusters]  # noqa: E731
                     supervisor = Supervisor(tail, there, progress, watches, settings, ends_s, time.monotonic)
                     _copy_on(crew, start, supervisor, tail, there, held, watches, status)
     finally:

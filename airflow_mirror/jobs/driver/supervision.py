@@ -27,8 +27,9 @@ _NAMED = 5
 class Supervisor:
     """See the module. Of one tail, and one stream after another.
 
-    :param settings: reads the clusters' settings. :param turn_s: how long a turn lasts; None: until there is a reason for
-        another one, ``inf``: until its tasks end it. :param clock: monotonic, in seconds.
+    :param settings: returns the clusters' settings as they are now, or digests of them.
+    :param turn_s: how long a turn lasts; None: until there is a reason for another one, ``inf``: until its tasks end it.
+    :param clock: monotonic, in seconds.
     """
 
     def __init__(
