@@ -76,6 +76,7 @@ class ClientConfig:
     :param properties: librdkafka settings; ``bootstrap.servers`` is required.
     :param role: the cluster's role for the user: ``source``, ``target`` or a connection id. Used in errors.
     :param where: what holds the settings, as errors about them name it, with the role; empty: the role alone.
+    :param reference: the file that they were read from; empty: they come from elsewhere, and stay what they are.
     :raises MissingSetting: ``bootstrap.servers`` is missing.
     :raises InputError, InvalidSetting: no client has a setting of this name, or none with such a value.
     """
@@ -83,6 +84,7 @@ class ClientConfig:
     properties: Mapping[str, str] = field(repr=False)
     role: str = "cluster"
     where: str = field(default="", compare=False)
+    reference: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         where = self.where or f"{self.role} settings"
@@ -106,6 +108,16 @@ class ClientConfig:
         """
         own = self.properties.get("admin.bootstrap.servers", "").strip()
         return replace(self, properties={**self.properties, "bootstrap.servers": own}) if own else self
+
+    def as_now(self) -> ClientConfig:
+        """Return the settings as their file has them now, but for the addresses: who is connected knows newer ones.
+
+        Errors as :func:`load`.
+        """
+        if not self.reference:
+            return self
+        now = load(self.reference, self.role)
+        return replace(now, properties={**now.properties, "bootstrap.servers": self.bootstrap})
 
     def stamp(self) -> str:
         """Return a digest of the settings, and of what the files hold that they name: another one, another login.
@@ -223,12 +235,17 @@ def load(reference: str, role: str = "cluster") -> ClientConfig:
     return _of_file(reference, role)
 
 
+def is_read_again(reference: str) -> bool:
+    """Return whether a reference leads to a file: :func:`load` may find another password there than before."""
+    return not reference.startswith(("env:", "hadoop:"))
+
+
 def _of_file(reference: str, role: str) -> ClientConfig:
     where = f"{role} settings: file {reference!r}"
     text = read_text(Path(reference), where)
     is_json = reference.endswith(".json") or text.lstrip().startswith("{")  # as no line of properties begins
     properties = of_json(text, where) if is_json else of_properties(text, where)
-    return ClientConfig(properties, role, where)
+    return ClientConfig(properties, role, where, reference)
 
 
 def _of_container(name: str, role: str) -> dict[str, str]:

@@ -265,8 +265,8 @@ def main() -> int:
     order = json.loads(sys.stdin.readline())
     mirror = order["mirror"]
     with (
-        ClusterAdmin(ClientConfig(order["source"], "source")) as source,
-        ClusterAdmin(ClientConfig(order["target"], "target")) as target,
+        ClusterAdmin(ClientConfig(role="source", **order["source"])) as source,
+        ClusterAdmin(ClientConfig(role="target", **order["target"])) as target,
     ):
         on, alarm = Platform.of(source, target), _alarm_of(order["alarm"])
         guard = Guard(mirror, on, beside_owner=order["beside_owner"], alarm=alarm, fence=order["fence"])

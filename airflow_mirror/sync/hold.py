@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from airflow_mirror.errors import LeaseLost, NeedsHuman, TryAgain
+from airflow_mirror.errors import LeaseLost, MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.plan.configs import held_values, same_value
@@ -61,9 +61,11 @@ class HoldWatch:
         self._looked = self._clock()
         try:
             changed = changed_settings(self._held, self._target, self._ids)
-        except TryAgain as e:
-            log.warning("settings of target topics were not checked: %s", e)
+        except MirrorError as e:
             self.intact = {}
+            if not isinstance(e, TryAgain):
+                raise
+            log.warning("settings of target topics were not checked: %s", e)
             return False
         self.intact = {topic: topic not in changed for topic in self._held}
         if not changed:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from airflow_mirror.common.addresses import parse_bootstrap
 from airflow_mirror.compat import known_settings
 from airflow_mirror.compat.rows import Range
-from airflow_mirror.config import ClientConfig, Handover, load
+from airflow_mirror.config import ClientConfig, Handover, is_read_again, load
 from airflow_mirror.errors import InputError, InvalidSetting, MissingSetting
 from airflow_mirror.wire.settings import WireSettings
 
@@ -367,6 +367,21 @@ def test_librdkafka_knows_every_setting_that_is_taken_for_its_own() -> None:
     assert unknown == ["no.such"]
 
 
+def test_settings_of_a_file_are_read_again_but_for_its_addresses(tmp_path: Path) -> None:
+    file = tmp_path / "dst.properties"
+    file.write_text("bootstrap.servers=b:1\nadmin.bootstrap.servers=a:1\nsasl.password=old\nsasl.mechanism=PLAIN\n")
+    before = load(str(file), "target")
+    file.write_text("bootstrap.servers=c:1\nsasl.password=new\nsasl.mechanism=PLAIN\n")
+    for config in (before, before.for_admin()):
+        now = config.as_now()
+        assert (now.properties["sasl.password"], now.bootstrap, now.role) == ("new", config.bootstrap, "target")
+    made = ClientConfig({"bootstrap.servers": "b:1"})
+    assert made.as_now() is made
+    file.unlink()
+    with pytest.raises(InputError):
+        before.as_now()
+
+
 @pytest.mark.parametrize("key", ["ssl.certificate.location", "ssl.key.location", "ssl.ca.location", "ssl.keystore.location"])
 def test_stamp_is_another_one_once_a_file_was_renewed_in_place(key: str, tmp_path: Path) -> None:
     """Tasks went on with a certificate that was over: its path stays the same."""
@@ -379,3 +394,7 @@ def test_stamp_is_another_one_once_a_file_was_renewed_in_place(key: str, tmp_pat
     named.write_text("b")
     assert config.stamp() != first
     assert ClientConfig({"bootstrap.servers": "b:1", "ssl.ca.location": str(tmp_path)}).stamp(), "a directory"
+
+
+def test_references_that_lead_to_files_are_told_apart() -> None:
+    assert [is_read_again(one) for one in ("dst.properties", "/etc/x.json", "env:X", "hadoop:X")] == [True, True, False, False]

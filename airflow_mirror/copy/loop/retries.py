@@ -10,6 +10,7 @@ from enum import Enum
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.errors import (
+    AuthenticationFailed,
     LeaseLost,
     LeaseUnconfirmed,
     MirrorError,
@@ -43,7 +44,8 @@ def verdict(error: MirrorError, *, opened: bool = False) -> Verdict:
     A moved end is retried: opening finds out if another copier of ours wrote (continue) or a foreign writer (stop).
 
     :param opened: the partition was open before. A right that it had then may be back in a moment: whoever replaces a
-        rule deletes it first. One that it never had is missing until somebody grants it.
+        rule deletes it first. One that it never had is missing until somebody grants it. Likewise a password that is
+        refused: the next turn reads the settings again.
     """
     if isinstance(error, LeaseLost):
         return Verdict.END_TASK
@@ -51,7 +53,8 @@ def verdict(error: MirrorError, *, opened: bool = False) -> Verdict:
         return Verdict.WAIT
     # Of `Fenced`, too, which is a TryAgain: who took the partition over either holds the lease, and ours ends with the
     # next check, or was an earlier copier of ours, and the opening takes it back.
-    passes = isinstance(error, TryAgain | TargetMoved) or (opened and isinstance(error, MissingRight))
+    away = opened and isinstance(error, MissingRight | AuthenticationFailed)
+    passes = isinstance(error, TryAgain | TargetMoved) or away
     return Verdict.RETRY if passes else Verdict.STOP
 
 

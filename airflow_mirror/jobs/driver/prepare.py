@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.config import load
+from airflow_mirror.config import is_read_again, load
 from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import IDENTICAL, CopyRange
@@ -53,6 +53,11 @@ class CopyJob:
     options: CopyOptions
     key_partitions: Mapping[str, int] = field(default_factory=dict)
     target_ids: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def may_log_in_anew(self) -> bool:
+        """Whether the settings of both clusters are in files, where a password that was changed is found meanwhile."""
+        return is_read_again(self.source) and is_read_again(self.target)
 
 
 def prepare(request: JobRequest, without_plan: Callable[[JobRequest], Plan], *, writes: bool = True) -> CopyJob:

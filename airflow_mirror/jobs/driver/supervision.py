@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.errors import InputError, TryAgain
+from airflow_mirror.errors import AuthenticationFailed, InputError, TryAgain
 from airflow_mirror.jobs.driver.balance import Balance, is_lopsided
 from airflow_mirror.jobs.driver.presence import TailHeartbeat
 from airflow_mirror.jobs.driver.turns import Change, Stream, Tail
@@ -131,6 +131,11 @@ class Supervisor:
         except (TryAgain, UnknownTopic) as e:
             # The task that copies a deleted topic reports it, because it knows up to where the topic was copied.
             log.warning("could not look for new partitions: %s", e)
+            return
+        except AuthenticationFailed as e:
+            if not self._tail.job.may_log_in_anew:
+                raise
+            log.warning("could not look for new partitions: %s", e)  # between two passwords; tasks go on as logged in
             return
         if change is not None and not self._join(change):
             self._end_turn(stream, "partitions have joined or left")

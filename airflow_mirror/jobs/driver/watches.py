@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from airflow_mirror.common.closing import Closing
 from airflow_mirror.config import load
 from airflow_mirror.copy.writer import lease
+from airflow_mirror.errors import AuthenticationFailed
+from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.driver.held_lease import HeldLease
 from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.runner.status import StatusFile
@@ -16,6 +19,8 @@ from airflow_mirror.plan.finite_hold import FiniteHold
 from airflow_mirror.sync.hold import HoldWatch
 from airflow_mirror.sync.loops import LoopWatch
 from airflow_mirror.wire.cluster import WireCluster
+
+log = logging.getLogger(__name__)
 
 _PATIENCE_S = 5.0  # for a decision, of which nothing depends on how soon it is made
 
@@ -32,6 +37,8 @@ class Watches(Closing):
     def __init__(self, job: CopyJob, held: HeldLease, status: StatusFile, gone: Mapping[str, str]) -> None:
         target = load(job.target, "target")
         self._status, self._gone = status, gone
+        self._may_log_in_anew = job.may_log_in_anew
+        self._refused = Complaints(log, "what is watched beside the copy was not looked at: %s")
         self._wire, self._target = WireCluster(target), ClusterAdmin(target)
         self._source = ClusterAdmin(load(job.source, "source"))
         self.hold = HoldWatch(job.plan, self._target, lambda: lease.confirm(self._wire, held.token), ids=job.target_ids)
@@ -45,7 +52,16 @@ class Watches(Closing):
 
         :raises NeedsHuman: somebody else sets a topic's settings back, or the mirror is part of a ring.
         :raises HoldTooShort: the hold is about to end before the source's records do.
+        :raises AuthenticationFailed: a cluster refuses the login, and nobody can tell this job another one.
         """
+        try:
+            self._look()
+        except AuthenticationFailed as e:
+            if not self._may_log_in_anew:
+                raise
+            self._refused.of(e)  # what was copied is not in doubt; the next look reads the settings again
+
+    def _look(self) -> None:
         self._finite.look_in_turn()
         if self.hold.look_in_turn():
             self.tell()

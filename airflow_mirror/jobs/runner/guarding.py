@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import TryAgain
@@ -53,7 +53,7 @@ def guarded(
     """
     order = {
         "mirror": mirror, "every_s": every_s, "beside_owner": wait_s is None, "alarm": alarm, "fence": fence,
-        "source": dict(source.properties), "target": dict(target.properties),
+        "source": _told(source), "target": _told(target),
     }  # fmt: skip
     with nullcontext() if log is None else _opened(log) as stderr:
         process = subprocess.Popen(
@@ -88,6 +88,11 @@ def guarded(
                 process.wait(wait_s)
             except subprocess.TimeoutExpired:
                 _LOG.error("a fence of mirror %r still stands, and its guard ends with this process", mirror)
+
+
+def _told(config: ClientConfig) -> dict[str, Any]:
+    """Return what makes the settings there. It lives as long as a tail, and reads their file again as that does."""
+    return {"properties": dict(config.properties), "reference": config.reference}
 
 
 def _opened(log: Path) -> IO[bytes]:

@@ -11,7 +11,17 @@ from airflow_mirror.copy.loop import loop, retries
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.loop.retries import Retries, Verdict, verdict
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.errors import ForeignData, InputError, LeaseLost, MirrorError, TargetGone, TargetMoved, TryAgain
+from airflow_mirror.errors import (
+    AuthenticationFailed,
+    ForeignData,
+    InputError,
+    LeaseLost,
+    MirrorError,
+    MissingRight,
+    TargetGone,
+    TargetMoved,
+    TryAgain,
+)
 
 
 @pytest.fixture
@@ -132,6 +142,12 @@ def test_a_partition_that_stopped_is_never_due(kept: Retries, p: PartitionCopy, 
 )
 def test_error_ends_the_task_or_partition_or_is_retried(error: MirrorError, means: Verdict) -> None:
     assert verdict(error) is means
+
+
+@pytest.mark.parametrize("error", [MissingRight("fetch t-0", "TOPIC_AUTHORIZATION_FAILED", "User:m"), AuthenticationFailed("source", "b:1", "no such user")])
+def test_what_a_partition_had_when_it_was_open_may_come_back(error: MirrorError) -> None:
+    """A right that is being replaced; a password that was changed, and that the next turn reads."""
+    assert verdict(error) is Verdict.STOP and verdict(error, opened=True) is Verdict.RETRY
 
 
 def test_the_log_grows_louder_with_the_third_failure(

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,6 +14,7 @@ from airflow_mirror.copy.loop.counters import COUNTERS
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
+from airflow_mirror.errors import AuthenticationFailed, MirrorError
 from airflow_mirror.jobs.driver.balance import Balance, is_lopsided
 from airflow_mirror.jobs.driver.supervision import Supervisor
 from airflow_mirror.jobs.driver.turns import Change, Tail
@@ -64,8 +65,11 @@ class Found(Tail):
     """A tail that discovers these changes, one after the other."""
 
     changes: Sequence[Change | None] = ()
+    refused: MirrorError | None = None
 
     def discover(self) -> Change | None:
+        if self.refused is not None:
+            raise self.refused
         first, self.changes = next(iter(self.changes), None), self.changes[1:]
         return first
 
@@ -197,6 +201,19 @@ def test_partitions_join_the_tasks_that_run(world: World) -> None:
     world.tail.changes = [None, joined(world, JOINS)]
     world.watch()
     assert world.handed == [([JOINS], 2)] and world.ends == []
+
+
+def test_login_that_is_refused_for_a_while_ends_no_tail_whose_settings_are_in_files(world: World) -> None:
+    """Each look for partitions logs in: between two passwords. From the environment nobody ever reads another one."""
+    world.lasts, world.step_s = 30, 4.0
+    world.tail.refused = AuthenticationFailed("source", "b:1", "no such user")
+    world.tail._job = cast(Any, SimpleNamespace(may_log_in_anew=True, options=CopyOptions(mirror="m"), plan=None))
+    world.watch()
+    assert world.looks == 30 and world.ends == []
+    world.tail.stopping.clear()
+    world.tail._job = cast(Any, SimpleNamespace(may_log_in_anew=False, options=CopyOptions(mirror="m"), plan=None))
+    with pytest.raises(AuthenticationFailed):
+        world.watch()
 
 
 @pytest.mark.parametrize("why", ["nobody listens", "they may not"])

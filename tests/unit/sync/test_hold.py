@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.errors import BrokerError, LeaseLost, NeedsHuman
+from airflow_mirror.errors import AuthenticationFailed, BrokerError, LeaseLost, MirrorError, NeedsHuman
 from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.plan.build import decide
@@ -17,16 +17,20 @@ from tests.unit.plan.builders import a_cluster, a_mirror, a_topic, configs
 from tests.unit.plan.test_checks import NOW
 
 
+AWAY = BrokerError("describe", 7, "REQUEST_TIMED_OUT")
+
+
 class Target:
     """Topics with settings; ``away`` fails every call."""
 
     def __init__(self, plan: Plan) -> None:
         self.entries = {t.target_topic: dict(configs(**_named(t.held_configs))) for t in plan.topics}
-        self.away, self.set = False, list[Any]()
+        self.away: MirrorError | None = None
+        self.set = list[Any]()
 
     def topics(self, names: dict[str, dict[str, str]]) -> dict[str, Any] | None:
         if self.away:
-            raise BrokerError("describe", 7, "REQUEST_TIMED_OUT")
+            raise self.away
         return {n: TopicInfo(n, f"id-{n}", 1, 1) for n in names if n in self.entries}
 
     def topic_configs(self, names: dict[str, Any]) -> dict[str, dict[str, ConfigEntry]]:
@@ -126,9 +130,16 @@ def test_state_of_the_hold_is_known_by_topic(world: World) -> None:
     assert (world.watch.intact, world.watch.restored) == ({"a": True, "b": False}, {"a": 0, "b": 2})
     world.look()
     assert (world.watch.intact, world.watch.restored) == ({"a": True, "b": True}, {"a": 0, "b": 2})
-    world.target.away = True
+    world.target.away = AWAY
     world.look()
     assert world.watch.intact == {}  # nobody knows
+    world.target.away = None
+    world.look()
+    assert world.watch.intact == {"a": True, "b": True}
+    world.target.away = AuthenticationFailed("target", "b:1", "no such user")
+    with pytest.raises(AuthenticationFailed):
+        world.look()
+    assert world.watch.intact == {}
 
 
 def test_looks_are_some_time_apart(world: World) -> None:
@@ -170,9 +181,9 @@ def test_job_that_lost_the_lease_touches_no_setting(world: World) -> None:
 
 def test_cluster_that_can_not_be_asked_is_asked_again(world: World) -> None:
     world.target.change("a", "retention.ms", "1")
-    world.target.away = True
+    world.target.away = AWAY
     assert not world.look()
-    world.target.away = False
+    world.target.away = None
     assert world.look()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,11 +14,20 @@ from kafka.protocol.consumer import ListOffsetsResponse, OffsetForLeaderEpochRes
 from kafka.protocol.metadata import MetadataResponse
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import BrokerError, ClusterUnreachable, MissingRight, RequestRefused, TryAgain
+from airflow_mirror.config import ClientConfig, load
+from airflow_mirror.errors import (
+    AuthenticationFailed,
+    BrokerError,
+    ClusterUnreachable,
+    MissingRight,
+    RequestRefused,
+    TryAgain,
+)
 from airflow_mirror.wire import metadata
 from airflow_mirror.wire.cluster import Leader, WireCluster
+from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.errors import ConnectionLost, UnknownTopic
+from airflow_mirror.wire.settings import WireSettings
 from tests.unit.peer import FakeBroker, HangUp
 
 METADATA, LIST_OFFSETS, EPOCH_END = 3, 2, 23
@@ -207,6 +217,37 @@ def test_topics_that_exist_are_refreshed_although_others_do_not(world: World, mo
         assert cluster.refresh_present(["gone-1", "orders-1", "gone-2"]) == {"gone-1", "gone-2"}
         assert cluster._topics.keys() == {"orders-1"}
         assert cluster.refresh_present(["gone-1"]) == {"gone-1"} and cluster.refresh_present([]) == set()
+
+
+def test_password_that_was_changed_in_its_file_is_read_once_the_old_one_is_refused(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tail runs for months, and its connections end one after the other. Each password is tried once a connection."""
+    file, valid, tried = tmp_path / "src.properties", "old", list[str]()
+    login = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=m\nsasl.password="
+    address, opened = f"127.0.0.1:{world.brokers[1].port}", Connection.open
+
+    def open_(host: str, port: int, settings: WireSettings, timeout_s: float | None = None) -> Connection:
+        tried.append(settings.get("sasl.password"))
+        if tried[-1] != valid:
+            raise AuthenticationFailed(settings.role, f"{host}:{port}", "no such password")
+        return opened(host, port, WireSettings({"bootstrap.servers": address}, settings.role), timeout_s)
+
+    monkeypatch.setattr(Connection, "open", open_)
+    file.write_text(f"bootstrap.servers={address}\n{login}old\n")
+    with WireCluster(load(str(file), "source")) as cluster:
+        assert cluster.partitions("orders-1") == 2
+        connect = cluster.connector(2)
+        cluster.close()
+        valid = "new"
+        tried.clear()
+        with pytest.raises(AuthenticationFailed):
+            cluster.refresh(["orders-1"])
+        assert tried == ["old"]
+        file.write_text(f"bootstrap.servers={address}\n{login}new\n")
+        connect().close()
+        cluster.refresh(["orders-1"])
+        assert tried == ["old", "old", "new", "new"]
 
 
 def test_topics_that_are_known_to_be_gone_cost_two_requests_however_many_they_are(
