@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from datetime import datetime
@@ -20,6 +20,7 @@ from airflow_mirror.compat.rows import Fate
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.command import command
 from airflow_mirror.console.home import own_home
+from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.driver.arguments import add_alarm
 from airflow_mirror.jobs.metrics.files import FilesCollector, say_ended
 from airflow_mirror.jobs.metrics.publish import Publication
@@ -130,7 +131,11 @@ def _run(arguments: argparse.Namespace) -> int:
             metrics=metrics,
         )  # fmt: skip
         ends = {"source": mirror.source, "target": mirror.target}
-        secrets = {role: ClientConfig(brought.connections[name], role) for role, name in ends.items()}
+
+        def secrets() -> dict[str, ClientConfig]:
+            connections = _connections(arguments.file, brought)
+            return {role: ClientConfig(connections[name], role) for role, name in ends.items()}
+
         say = partial(_say, "->".join(flow))
         try:
             kept = keep(runner, spec, secrets, stopping, say, progress_line, fail_fast=arguments.fail_fast)
@@ -148,6 +153,15 @@ def _run(arguments: argparse.Namespace) -> int:
         kept = [future.result() for future in [pool.submit(one, *each) for each in mirrors.items()]]
     statuses = {end.status for end in kept}
     return statuses.pop() if len(statuses) == 1 else 1
+
+
+def _connections(paths: Sequence[Path], brought: files.Brought) -> Mapping[str, Mapping[str, str]]:
+    """Return the connections as the files have them now: a password may have been changed since. Nothing else is taken."""
+    try:
+        return {**brought.connections, **files.read(paths).connections}
+    except InputError as e:  # somebody may be writing them
+        _say("settings", f"those of the start are used: {e}")
+        return brought.connections
 
 
 def _say(subject: str, line: str) -> None:

@@ -9,6 +9,7 @@ import json
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -17,11 +18,12 @@ from typing import TypeVar
 
 from airflow_mirror.common.signals import pause, stop_by_signals
 from airflow_mirror.copy.results import summarise
-from airflow_mirror.errors import ClusterUnreachable, InputError, MirrorError, TryAgain
+from airflow_mirror.errors import AuthenticationFailed, ClusterUnreachable, InputError, MirrorError, TryAgain
 from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.request import TailRequest
+from airflow_mirror.jobs.runner.keeping import WELL_AFTER_S
 from airflow_mirror.wire.errors import StoppedByQuota
 
 log = logging.getLogger(__name__)
@@ -103,10 +105,12 @@ def keep(
 ) -> Outcome:  # fmt: skip
     """Follow a source until stopped; return how it ended.
 
-    :param again: after which errors it is begun again: () after none.
+    :param again: after which errors it is begun again: () after none. Else also after a login that was refused, for some
+        minutes once it has run well: a password that was changed may not be in its file yet.
     """
-    said = _complaints(name)
+    said, forgiven_until = _complaints(name), float("-inf")
     while True:
+        begun = time.monotonic()
         try:
             summary, error = follow()
         except StoppedByQuota as e:  # nothing was begun
@@ -117,7 +121,11 @@ def keep(
         if error is None:
             log.info("%s has ended, as it was asked to", name)
             return summary, error
-        if not isinstance(error, again):
+        now = time.monotonic()
+        if now - begun > WELL_AFTER_S:
+            forgiven_until = now + WELL_AFTER_S
+        is_forgiven = bool(again) and isinstance(error, AuthenticationFailed) and now < forgiven_until
+        if not (is_forgiven or isinstance(error, again)):
             return summary, error
         said.of(error)
         if stopping.wait(_AGAIN_S):

@@ -29,7 +29,7 @@ from airflow_mirror.ledger.state import state_of
 
 _LOOK_EVERY_S = 0.5
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 60.0  # before a tail that died is started again
-_WELL_AFTER_S = 300.0  # a tail that ran for so long did not die of how it was started
+WELL_AFTER_S = 300.0  # a tail that ran for so long did not die of how it was started
 _ELSEWHERE_EVERY_S = 10.0
 _TELL_EVERY_S = 60.0
 GRACE_S = 120.0  # to finish what is in flight; a broker that does not answer takes a minute
@@ -47,28 +47,33 @@ class Kept:
 
 
 def keep(
-    runner: LocalRunner, spec: JobSpec, secrets: Mapping[str, ClientConfig], stopping: threading.Event,
+    runner: LocalRunner, spec: JobSpec, secrets: Callable[[], Mapping[str, ClientConfig]], stopping: threading.Event,
     say: Callable[[str], None], words: Callable[[Mapping[str, Any]], str], grace_s: float = GRACE_S, *,
     fail_fast: bool = False,
 ) -> Kept:  # fmt: skip
     """Keep a mirror's tail running until ``stopping`` is set, or nothing but a person can help; may take ``grace_s``.
 
-    :param spec: of the tail. :param secrets: settings of ``source`` and ``target``.
+    What was wrong input at its start is final. Behind a tail that ran well it is tried again for some minutes: a password
+    may have been changed, and not be in its file yet.
+
+    :param spec: of the tail. :param secrets: returns the settings of ``source`` and ``target``, for each start.
     :param say: tells a person what happened, one line: what lasts when it changes, and once an hour.
     :param words: says how far a tail is, by its last report.
     :param fail_fast: a tail that dies is not started again.
     """
     name, pause, news, is_told = str(spec.mirror["name"]), _FIRST_PAUSE_S, News(), True
+    forgiven_until = float("-inf")
     while not stopping.is_set():
         begun = time.monotonic()
         try:
-            if (host := _elsewhere(runner, name, secrets["target"])) is not None:
+            settings = secrets()
+            if (host := _elsewhere(runner, name, settings["target"])) is not None:
                 line = f"its tail runs already, on host {host}; it is left alone, and this one waits"
                 if news.has(line, begun):
                     say(line)
                 stopping.wait(_ELSEWHERE_EVERY_S)
                 continue
-            handle = runner.ensure_started(TAIL, spec, secrets)
+            handle = runner.ensure_started(TAIL, spec, settings)
             runs = f"its tail runs; log: {handle['dir']}/log.txt"
             if is_told:
                 say(runs)
@@ -76,14 +81,18 @@ def keep(
             if _watched(runner, handle, stopping, say, words, "" if is_told else runs):
                 break
             runner.raise_for(handle)
-        except (InputError, JobNeedsHuman) as e:
+        except JobNeedsHuman as e:
             say(f"not started again: {e}")
-            return Kept(name, 2 if isinstance(e, InputError) else 1)
+            return Kept(name, 1)
         except (MirrorError, OSError) as e:  # a full disk, say: only the next start shows whether it has passed
+            if (now := time.monotonic()) - begun > WELL_AFTER_S:
+                pause, forgiven_until = _FIRST_PAUSE_S, now + WELL_AFTER_S
+            if isinstance(e, InputError) and (fail_fast or now >= forgiven_until):
+                say(f"not started again: {e}")
+                return Kept(name, 2)
             if fail_fast:
                 say(f"given up (--fail-fast): {e}")
                 return Kept(name, 1)
-            pause = _FIRST_PAUSE_S if time.monotonic() - begun > _WELL_AFTER_S else pause
             # A job's error has the number of its start in it, so that no two are alike.
             is_told = news.has(f"{pause} {e.cause if isinstance(e, JobFailed) else e}", time.monotonic())
             if is_told:

@@ -181,3 +181,27 @@ def test_log_without_room_ends_no_flow(file: Path, tmp_path: Path, kept: Any, mo
 
     monkeypatch.setattr("sys.stderr", SimpleNamespace(write=write, flush=lambda: None))
     assert started(file, tmp_path) == 0 and len(kept) == 2
+
+
+def test_each_start_of_a_tail_takes_the_password_that_the_file_has_by_then(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def write(password: str) -> None:
+        jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="m" password="{password}";'
+        login = f"B.security.protocol = SASL_PLAINTEXT\nB.sasl.mechanism = PLAIN\nB.sasl.jaas.config = {jaas}\n"
+        file.write_text(f"{FILE.replace('B->A.enabled = true', '')}{login}")
+
+    found = list[str | None]()
+
+    def keep(runner: Any, spec: JobSpec, secrets: Any, *_: Any, **__: Any) -> Kept:
+        for change in (lambda: None, lambda: write("hunter-new"), lambda: file.write_text("B->")):
+            change()
+            found.append(secrets()["target"].properties.get("sasl.password"))
+        return Kept("m", 0)
+
+    write("hunter-old")
+    monkeypatch.setattr(run, "keep", keep)
+    assert started(file, tmp_path) == 0
+    assert found == ["hunter-old", "hunter-new", "hunter-old"]
+    said = capsys.readouterr().err
+    assert "those of the start are used" in said and "hunter" not in said

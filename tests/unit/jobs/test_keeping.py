@@ -97,7 +97,7 @@ Keeping = Callable[..., tuple[Kept, list[str], Stopping]]
 def kept(elsewhere: Any) -> Keeping:
     def run(runner: Runner, looks: int = 20) -> tuple[Kept, list[str], Stopping]:
         said, stopping = list[str](), Stopping(looks)
-        return keep(runner, SPEC, SECRETS, stopping, said.append, progress_line), said, stopping
+        return keep(runner, SPEC, lambda: SECRETS, stopping, said.append, progress_line), said, stopping
 
     return run
 
@@ -139,7 +139,7 @@ def test_what_lasts_is_said_when_it_changes_and_once_an_hour(elsewhere: Any, mon
             return {"phase": "copying", "summary": {**summary, "lag": None if clock.now < 1300 else 0, "offsets": None}}
 
     said = list[str]()
-    keep(Reports(), SPEC, SECRETS, clock, said.append, progress_line)  # type: ignore[arg-type]
+    keep(Reports(), SPEC, lambda: SECRETS, clock, said.append, progress_line)  # type: ignore[arg-type]
     assert said == [
         "its tail runs; log: /job/1/log.txt",
         "starting",
@@ -156,7 +156,7 @@ def test_a_copy_that_a_quota_holds_up_is_told_so(elsewhere: Any, monkeypatch: py
             return {"phase": "copying", "summary": summary}
 
     clock, said = Clock(200).install(monkeypatch), list[str]()
-    keep(Throttled(), SPEC, SECRETS, clock, said.append, progress_line)  # type: ignore[arg-type]
+    keep(Throttled(), SPEC, lambda: SECRETS, clock, said.append, progress_line)  # type: ignore[arg-type]
     assert said[1].startswith("copying: 9 offsets behind in 1 partition")
     assert said[1].endswith("; throttled by quota: the target by 9.8 s a request")
 
@@ -164,7 +164,7 @@ def test_a_copy_that_a_quota_holds_up_is_told_so(elsewhere: Any, monkeypatch: py
 def test_a_failure_that_lasts_is_not_told_at_each_start(elsewhere: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, said = Clock(1000).install(monkeypatch), list[str]()
     runner = Runner(*(JobFailed(f"tail/{n}", "FAILED", "no broker answers", f"/job/{n}/log.txt") for n in range(30)))
-    keep(runner, SPEC, SECRETS, clock, said.append, progress_line)  # type: ignore[arg-type]
+    keep(runner, SPEC, lambda: SECRETS, clock, said.append, progress_line)  # type: ignore[arg-type]
     starts = [line for line in said if line.startswith("its tail runs")]
     assert len([line for line in said if "no broker answers" in line]) == 6, "each pause once"
     assert starts[-2:] == ["its tail runs; log: /job/7/log.txt", "its tail runs; log: /job/31/log.txt"]
@@ -179,6 +179,42 @@ def test_what_only_a_person_can_help_is_not_started_again(kept: Keeping, error: 
     end, said, _ = kept(runner)
     assert (end, runner.starts) == (Kept("m", status), 1)
     assert said[-1].startswith("not started again: ")
+
+
+class RanWell(Runner):
+    """Its first start ran for some minutes before it ended."""
+
+    def __init__(self, clock: Clock, *ends: MirrorError | None) -> None:
+        super().__init__(*ends)
+        self.clock, self.until = clock, clock.now + keeping.WELL_AFTER_S + 1
+
+    def status(self, handle: Any) -> str:
+        return RUNNING if self.starts == 1 and self.clock.now < self.until else super().status(handle)
+
+
+def test_login_that_is_refused_behind_a_tail_that_ran_well_is_tried_again(
+    elsewhere: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever changes a password does that on the cluster and in a file: not at one moment. Each start reads the file."""
+    refused = InputError("job 'tail'", "refused to authenticate (log: log)")
+    clock, said, read = Clock(700).install(monkeypatch), list[str](), list[float]()
+
+    def secrets() -> dict[str, ClientConfig]:
+        read.append(clock.now)
+        return SECRETS
+
+    runner: Any = RanWell(clock, refused, refused, refused)
+    assert keep(runner, SPEC, secrets, clock, said.append, progress_line) == Kept("m", 0)
+    assert (runner.starts, len(read)) == (4, 4)
+    assert [line.partition(":")[0] for line in said if "again" in line] == [f"started again in {n} s" for n in (2, 4, 8)]
+
+
+def test_login_that_stays_refused_is_given_up_in_the_end(elsewhere: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, said = Clock(3000).install(monkeypatch), list[str]()
+    runner: Any = RanWell(clock, *[InputError("job 'tail'", "refused to authenticate (log: log)")] * 40)
+    assert keep(runner, SPEC, lambda: SECRETS, clock, said.append, progress_line) == Kept("m", 2)
+    assert said[-1].startswith("not started again: ")
+    assert keeping.WELL_AFTER_S <= clock.now - runner.until <= keeping.WELL_AFTER_S + 61
 
 
 def test_a_tail_that_was_asked_to_stop_is_not_started_again(kept: Keeping) -> None:
@@ -252,7 +288,8 @@ def test_a_tail_that_is_stopped_while_it_starts_has_ended_well(elsewhere: Any, t
         said.append(line)
         stopping.set()
 
-    assert keep(LocalRunner(tmp_path, PlainProcesses()), SPEC, SECRETS, stopping, say, progress_line) == Kept("m", 0)
+    kept = keep(LocalRunner(tmp_path, PlainProcesses()), SPEC, lambda: SECRETS, stopping, say, progress_line)
+    assert kept == Kept("m", 0)
     assert said[1:] == ["ended while it was starting; it had copied nothing"]
 
 
@@ -271,13 +308,13 @@ def test_a_tail_that_has_copied_and_is_gone_without_a_word_has_not_ended_well(ke
 def test_nothing_begins_that_is_to_stop_already(kept: Keeping) -> None:
     runner, stopping = Runner(), Stopping(1)
     stopping.set()
-    assert keep(runner, SPEC, SECRETS, stopping, lambda _: None, progress_line) == Kept("m", 0)
+    assert keep(runner, SPEC, lambda: SECRETS, stopping, lambda _: None, progress_line) == Kept("m", 0)
     assert runner.starts == 0
 
 
 def test_who_wants_to_fail_fast_is_told_at_the_first_failure(elsewhere: Any) -> None:
     runner, said = Runner(failed("source away")), list[str]()
-    assert keep(runner, SPEC, SECRETS, Stopping(20), said.append, progress_line, fail_fast=True) == Kept("m", 1)
+    assert keep(runner, SPEC, lambda: SECRETS, Stopping(20), said.append, progress_line, fail_fast=True) == Kept("m", 1)
     assert runner.starts == 1 and said[-1].startswith("given up (--fail-fast): ") and "source away" in said[-1]
 
 

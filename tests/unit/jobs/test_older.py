@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_mirror.config import load
-from airflow_mirror.errors import ClusterUnreachable, InputError, MirrorError, NeedsHuman, TryAgain
+from airflow_mirror.errors import AuthenticationFailed, ClusterUnreachable, InputError, MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver import arguments as cli
 from airflow_mirror.jobs.driver import older, together
 from airflow_mirror.jobs.driver.entry import Outcome
@@ -27,6 +28,7 @@ from airflow_mirror.wire.errors import StoppedByQuota
 from tests.driven.cluster import DrivenCluster
 from tests.driven.ledger import LedgerCluster
 from tests.driven.validation import TopicConfig
+from tests.waiting import Elapsing
 
 DAY_MS = 86_400_000
 KEPT = "--partitioning=preserve"  # so that neither side is asked: most tests here have no cluster
@@ -215,6 +217,28 @@ def test_a_tail_of_its_own_waits_for_a_cluster_that_is_away_and_for_nothing_else
     given = asked(["--source", "s", "--target", "t"])
     summary, error = together.keep_alone("m", follow, threading.Event(), given.fail_fast)
     assert (summary, str(error), errors) == ({}, "x", [])
+
+
+@pytest.mark.usefixtures("again_at_once")
+.mark.parametrize(("lasts", "tries"), [([1.0, 1.0], 1), ([301.0, 1.0, 1.0, 299.0, 1.0], 4), ([301.0, 1.0, 301.0, 1.0, 300.0], 5)])
+def test_login_that_is_refused_behind_a_tail_that_ran_well_is_tried_again(
+    lasts: list[float], tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who changes a password does that on the cluster and in a file: not at one moment."""
+    clock = Elapsing()
+    monkeypatch.setattr(together, "time", SimpleNamespace(monotonic=clock.clock))
+    left = list(lasts)
+
+    def follow() -> Outcome:
+        clock.now += left.pop(0)
+        raise AuthenticationFailed("target", "b:1", "no such user")
+
+    given = asked(["--source", "s", "--target", "t"])
+    _, error = together.keep_alone("m", follow, threading.Event(), given.fail_fast)
+    assert isinstance(error, AuthenticationFailed) and len(lasts) - len(left) == tries
+    left = list(lasts)
+    together.keep_alone("m", follow, threading.Event(), True)
+    assert len(lasts) - len(left) == 1
 
 
 def test_a_tail_that_is_stopped_while_a_quota_holds_it_up_has_begun_nothing() -> None:
