@@ -43,15 +43,19 @@ def main() -> int:
 
 
 def _hear(tasks: SimpleQueue[dict[str, Any] | None], ending: threading.Event) -> None:
-    for line in sys.stdin:
-        order = json.loads(line)
-        if order is None:
-            ending.set()
-        else:
-            ending.clear()  # the driver has the last task's results: who ended it did not mean this one
-            tasks.put(order)
-    ending.set()
-    tasks.put(None)
+    try:
+        for line in sys.stdin:
+            order = json.loads(line)
+            if order is None:
+                ending.set()
+            else:
+                ending.clear()  # the driver has the last task's results: who ended it did not mean this one
+                tasks.put(order)
+    except ValueError:  # a driver that is killed may have written half a line
+        logging.getLogger(__name__).info("the last order is cut: the driver was killed")
+    finally:
+        ending.set()
+        tasks.put(None)
 
 
 def _carry_out(task: dict[str, Any], ending: threading.Event) -> dict[str, Any]:

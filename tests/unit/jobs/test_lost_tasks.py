@@ -60,6 +60,20 @@ def test_what_a_lost_task_copied_is_not_known_and_its_position_is_that_of_before
     assert (total.going_on().error, known.going_on()) == (None, known)
 
 
+def test_copying_process_whose_driver_was_killed_amid_an_order_ends() -> None:
+    """The thread that hears orders failed at half a line, and the process waited for ever for what it never told."""
+    process = plain._start()
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        process.stdin.write('{"settings": {"src.prop')
+        process.stdin.close()
+        assert process.wait(240) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
 # --- the lease --------------------------------------------------------------------------------------------------------
 
 
