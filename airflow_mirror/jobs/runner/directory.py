@@ -8,6 +8,7 @@ secret.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import uuid
@@ -19,13 +20,20 @@ from airflow_mirror.jobs.runner.spec import JobSpec
 
 # Held from before a job's first process exists (it inherits the lock) until the last process that inherited it ends.
 LAUNCH_LOCK = "launch.lock"
+_LONGEST, _DIGITS = 200, 16  # of a job's name, of 255 that file systems take; of its digest
 
 
 def job_name(*parts: str | int) -> str:
-    """Return a directory name made of ``parts`` (DAG, task, run, map index): the same parts, the same name."""
-    return (
-        re.sub(r"[^A-Za-z0-9._+-]+", "_", "--".join(str(p) for p in parts if p not in ("", -1)))[:200].strip(".") or "_"
-    )
+    """Return a directory name made of ``parts`` (DAG, task, run, map index): the same parts, the same name.
+
+    What tells tasks of long names apart, the run and the map index, stands last: a name that is cut ends with a digest.
+    """
+    whole = "--".join(str(p) for p in parts if p not in ("", -1))
+    name = re.sub(r"[^A-Za-z0-9._+-]+", "_", whole)
+    if len(name) > _LONGEST:
+        digest = hashlib.sha256(whole.encode()).hexdigest()[:_DIGITS]
+        name = f"{name[: _LONGEST - _DIGITS - 1]}-{digest}"
+    return name.strip(".") or "_"
 
 
 def generations(job: Path) -> list[int]:

@@ -264,6 +264,15 @@ def test_job_names_are_file_names_and_differ_by_parts() -> None:
     assert "/" not in directory.job_name("../../etc", "t", "r", 3)
 
 
+def test_long_job_names_differ_by_what_stands_last() -> None:
+    """Two mapped tasks, or two runs, of a DAG with a long name had one job: the second one took its result for its own."""
+    dag, task = "d" * 150, "group." + "t" * 60
+    names = {directory.job_name("bulk_copy", dag, task, run, part) for run in ("r1", "r2") for part in (0, 1)}
+    assert len(names) == 4 and {len(name) for name in names} == {200}
+    assert directory.job_name(dag, task) == directory.job_name(dag, task)
+    assert directory.job_name("d" * 200) == "d" * 200
+
+
 def test_of_the_jobs_that_ended_only_the_last_are_kept(runner: LocalRunner) -> None:
     runner = LocalRunner(runner.jobs.parent, runner.place, keep=2)
     for n in range(4):
