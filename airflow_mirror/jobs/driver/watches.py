@@ -75,7 +75,8 @@ class Watches(Closing):
 
     def tell(self) -> None:
         """Write the job's notes anew."""
-        self._status.update(notes=[*self.hold.notes, *self._gone.values()])
+        # The last ones are shown. Topics that are gone, which only become more, stand in the report about topics as well.
+        self._status.update(notes=[*self._gone.values(), *self.hold.notes])
 
     def close(self) -> None:
         """Close the connections."""

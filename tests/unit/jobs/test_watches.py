@@ -11,6 +11,7 @@ from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.errors import AuthenticationFailed
 from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.driver.watches import Watches
+from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.mirror import Mirror
 from tests.builders import plan_of, topic_plan
 from tests.driven.ledger import LedgerCluster
@@ -54,3 +55,14 @@ def test_login_that_is_refused_ends_no_watch_that_may_read_another_password(
         watch.look()
     (said,) = [one.message for one in caplog.records if "was not looked at" in one.message]
     assert "refused to authenticate" in said
+
+
+def test_settings_that_somebody_changed_are_noted_behind_topics_that_are_gone(ledger_target: LedgerCluster) -> None:
+    """The last 20 notes are kept, and health tells three: topics that come and go hid that the hold is not kept."""
+    there, plan, status = ledger_target.reference, plan_of(Mirror(name="m", source="src", target="dst")), StatusFile(None)
+    job = CopyJob(mirror=plan.mirror, source=there, target=there, plan=plan, options=CopyOptions(mirror="m"))
+    with Watches(job, cast(Any, None), status, {f"t{n}": f"topic 't{n}' is gone" for n in range(30)}) as watch:
+        watch.hold.notes.append("a: retention.ms was changed to 1, set back to -1")
+        watch.tell()
+    notes = status.brief()["notes"]
+    assert len(notes) == 20 and notes[-1].startswith("a: retention.ms") and notes[-2] == "topic 't29' is gone"
