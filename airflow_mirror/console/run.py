@@ -156,7 +156,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _connections(paths: Sequence[Path], brought: files.Brought) -> Mapping[str, Mapping[str, str]]:
-    """Return the connections as the files have them now: a password may have been changed since. Nothing else is taken."""
+    """Return the connections as the files have them now: a password may have been changed. Nothing else is taken."""
     try:
         return {**brought.connections, **files.read(paths).connections}
     except InputError as e:  # somebody may be writing them

@@ -166,7 +166,7 @@ def test_source_of_another_mirror_is_asked_for_no_rules_and_no_lag(
     monkeypatch.setattr(health, "tell_lag", lambda mirror, found: sent.update(found))
     asked.facts = Facts(other_source="it is cluster C, and mirror 'm' copies from A")
     asked.unexplained = [rule("t", "WRITE", "DENY")]
-    with pytest.raises(AirflowException, match=r"1 finding\(s\).*topics: source cluster: it is cluster C") as failed:
+    with pytest.raises(AirflowException, match=r"(?s)1 finding\(s\).*topics: source cluster: it is cluster C") as failed:
         check(mirror).execute(context)
     assert "DENY" not in str(failed.value) and sent == {}
 
@@ -248,7 +248,9 @@ def test_tail_of_another_source_is_told_to_who_has_its_name(
     ledger.decide(lambda _: {"active/m": tail.value()})
     assert replicates(mirror) == (True, ""), "nobody knows what it copies from: the target has lost its plan"
     state.write(PLAN.pieces(THE_PLAN.to_json(), "m", THE_PLAN.hash))
-    with pytest.raises(InputError, match=r"mirror 'm': its tail .* copies from cluster A, .*'src' leads to cluster another"):
+    with pytest.raises(
+        InputError, match=r"mirror 'm': its tail .* copies from cluster A, .*'src' leads to cluster another"
+    ):
         replicates(mirror)
     with pytest.raises(InputError, match="Give the mirror of this cluster a name of its own"):
         replicates(replace(mirror, topics=["u"]))

@@ -83,7 +83,7 @@ def test_tail_that_dies_fails_the_waiting_bulk_copy(
     context: dict[str, Any], tail: Any, plan: Plan, mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def measure(*_: Any) -> Any:
-        os.kill(tail["pid"], signal.SIGKILL)
+        process.end([tail["pid"]], signal.SIGKILL)
         wait_until(lambda: not process.is_alive(tail["pid"], tail["started"]))
         return [PartitionLag(TopicPartition("t", 0), 0, 100)]
 
@@ -217,7 +217,7 @@ def test_a_tail_whose_writing_a_cutover_has_ended_is_not_taken_for_one_that_copi
 
     def it_ends(_: float) -> None:
         if ends and fake_spark[1]["is"] == "ended":
-            os.kill(tail["pid"], signal.SIGKILL)
+            process.end([tail["pid"]], signal.SIGKILL)
             wait_until(lambda: not process.is_alive(tail["pid"], tail["started"]))
             fake_spark[1]["is"] = "copying"
 

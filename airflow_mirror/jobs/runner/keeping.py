@@ -68,10 +68,7 @@ def keep(
         try:
             settings = secrets()
             if (host := _elsewhere(runner, name, settings["target"])) is not None:
-                line = f"its tail runs already, on host {host}; it is left alone, and this one waits"
-                if news.has(line, begun):
-                    say(line)
-                stopping.wait(_ELSEWHERE_EVERY_S)
+                _leave_alone(host, stopping, say, news)
                 continue
             handle = runner.ensure_started(TAIL, spec, settings)
             runs = f"its tail runs; log: {handle['dir']}/log.txt"
@@ -125,6 +122,13 @@ def _elsewhere(runner: LocalRunner, name: str, target: ClientConfig) -> str | No
         if tail is None or Watch(state_of(admin, SIGN.below(name))).settled(tail) != RUNNING:
             return None
         return tail.host
+
+
+def _leave_alone(host: str, stopping: threading.Event, say: Callable[[str], None], news: News) -> None:
+    line = f"its tail runs already, on host {host}; it is left alone, and this one waits"
+    if news.has(line, time.monotonic()):
+        say(line)
+    stopping.wait(_ELSEWHERE_EVERY_S)
 
 
 def _watched(

@@ -125,10 +125,9 @@ class LocalRunner:
         finally:
             for descriptor in launch.descriptors:
                 os.close(descriptor)
-        handle = self._record(job_dir, child.pid)
         # It outlives this process by design; as long as we live somebody has to hear that it has ended.
         threading.Thread(target=child.wait, name="job", daemon=True).start()
-        return handle
+        return self._record(job_dir, child.pid)
 
     def _record(self, job_dir: Path, pid: int) -> Handle:
         spec = directory.read_json(job_dir / "spec.json") or {}

@@ -144,7 +144,13 @@ def test_error_ends_the_task_or_partition_or_is_retried(error: MirrorError, mean
     assert verdict(error) is means
 
 
-@pytest.mark.parametrize("error", [MissingRight("fetch t-0", "TOPIC_AUTHORIZATION_FAILED", "User:m"), AuthenticationFailed("source", "b:1", "no such user")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        MissingRight("fetch t-0", "TOPIC_AUTHORIZATION_FAILED", "User:m"),
+        AuthenticationFailed("source", "b:1", "no such user"),
+    ],
+)
 def test_what_a_partition_had_when_it_was_open_may_come_back(error: MirrorError) -> None:
     """A right that is being replaced; a password that was changed, and that the next turn reads."""
     assert verdict(error) is Verdict.STOP and verdict(error, opened=True) is Verdict.RETRY

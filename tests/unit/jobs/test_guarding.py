@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import subprocess
-from pathlib import Path
 from types import SimpleNamespace
-
-import pytest
+from typing import TYPE_CHECKING
 
 from airflow_mirror.config import ClientConfig, load
 from airflow_mirror.jobs.runner.guarding import guarded
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
 
 
 def test_guard_of_a_tail_reads_the_settings_again_as_its_tail_does(

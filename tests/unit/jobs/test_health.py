@@ -405,8 +405,8 @@ def test_another_source_than_the_planned_one_is_told_and_asked_nothing(world: Wo
     assert facts.unknown == {} and facts.tail == WELL.tail and facts.not_held, "the target is asked all the same"
     (one,) = [one for one in judge(facts, Limits()) if one.check == "topics"]
     assert one.level == "block" and str(one) == (
-        "topics: source cluster: it is cluster another, and mirror 'm' copies from s: it was asked nothing else. Give the "
-        "mirror of that cluster a name of its own, and plan it; or correct the source's connection."
+        "topics: source cluster: it is cluster another, and mirror 'm' copies from s: it was asked nothing else. Give "
+        "the mirror of that cluster a name of its own, and plan it; or correct the source's connection."
     )
 
 

@@ -265,7 +265,7 @@ def test_job_names_are_file_names_and_differ_by_parts() -> None:
 
 
 def test_long_job_names_differ_by_what_stands_last() -> None:
-    """Two mapped tasks, or two runs, of a DAG with a long name had one job: the second one took its result for its own."""
+    """Two mapped tasks, or two runs, of a DAG with a long name had one job: one took the other's result."""
     dag, task = "d" * 150, "group." + "t" * 60
     names = {directory.job_name("bulk_copy", dag, task, run, part) for run in ("r1", "r2") for part in (0, 1)}
     assert len(names) == 4 and {len(name) for name in names} == {200}

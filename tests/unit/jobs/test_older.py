@@ -220,7 +220,10 @@ def test_a_tail_of_its_own_waits_for_a_cluster_that_is_away_and_for_nothing_else
 
 
 @pytest.mark.usefixtures("again_at_once")
-.mark.parametrize(("lasts", "tries"), [([1.0, 1.0], 1), ([301.0, 1.0, 1.0, 299.0, 1.0], 4), ([301.0, 1.0, 301.0, 1.0, 300.0], 5)])
+@pytest.mark.parametrize(
+    ("lasts", "tries"),
+    [([1.0, 1.0], 1), ([301.0, 1.0, 1.0, 299.0, 1.0], 4), ([301.0, 1.0, 301.0, 1.0, 300.0], 5)],
+)
 def test_login_that_is_refused_behind_a_tail_that_ran_well_is_tried_again(
     lasts: list[float], tries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -207,11 +207,11 @@ def test_login_that_is_refused_for_a_while_ends_no_tail_whose_settings_are_in_fi
     """Each look for partitions logs in: between two passwords. From the environment nobody ever reads another one."""
     world.lasts, world.step_s = 30, 4.0
     world.tail.refused = AuthenticationFailed("source", "b:1", "no such user")
-    world.tail._job = cast(Any, SimpleNamespace(may_log_in_anew=True, options=CopyOptions(mirror="m"), plan=None))
+    world.tail._job = cast("Any", SimpleNamespace(may_log_in_anew=True, options=CopyOptions(mirror="m"), plan=None))
     world.watch()
     assert world.looks == 30 and world.ends == []
     world.tail.stopping.clear()
-    world.tail._job = cast(Any, SimpleNamespace(may_log_in_anew=False, options=CopyOptions(mirror="m"), plan=None))
+    world.tail._job = cast("Any", SimpleNamespace(may_log_in_anew=False, options=CopyOptions(mirror="m"), plan=None))
     with pytest.raises(AuthenticationFailed):
         world.watch()
 

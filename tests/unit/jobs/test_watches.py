@@ -38,7 +38,7 @@ def test_login_that_is_refused_ends_no_watch_that_may_read_another_password(
 ) -> None:
     """It ended the tail as wrong input, weeks after its start. What is in the environment stays what it is."""
     monkeypatch.setenv("TARGET", ledger_target.config.dump())
-    there, nothing = ledger_target.reference if in_files else "env:TARGET", cast(Any, None)
+    there, nothing = ledger_target.reference if in_files else "env:TARGET", cast("Any", None)
     plan = plan_of(Mirror(name="m", source="src", target="dst"))
     job = CopyJob(mirror=plan.mirror, source=there, target=there, plan=plan, options=CopyOptions(mirror="m"))
 
@@ -61,7 +61,7 @@ def test_settings_that_somebody_changed_are_noted_behind_topics_that_are_gone(le
     """The last 20 notes are kept, and health tells three: topics that come and go hid that the hold is not kept."""
     there, plan, status = ledger_target.reference, plan_of(Mirror(name="m", source="src", target="dst")), StatusFile(None)
     job = CopyJob(mirror=plan.mirror, source=there, target=there, plan=plan, options=CopyOptions(mirror="m"))
-    with Watches(job, cast(Any, None), status, {f"t{n}": f"topic 't{n}' is gone" for n in range(30)}) as watch:
+    with Watches(job, cast("Any", None), status, {f"t{n}": f"topic 't{n}' is gone" for n in range(30)}) as watch:
         watch.hold.notes.append("a: retention.ms was changed to 1, set back to -1")
         watch.tell()
     notes = status.brief()["notes"]

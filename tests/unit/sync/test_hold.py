@@ -16,7 +16,6 @@ from airflow_mirror.sync.hold import EVERY_S, HoldWatch
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic, configs
 from tests.unit.plan.test_checks import NOW
 
-
 AWAY = BrokerError("describe", 7, "REQUEST_TIMED_OUT")
 
 
