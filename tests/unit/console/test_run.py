@@ -161,18 +161,20 @@ def test_flow_that_a_mistake_ends_is_told_while_the_others_go_on(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was told once all the others had ended: months later."""
-    said = list[str]()
+    said, heard = list[str](), list[str]()
 
     def keep(_: Any, spec: JobSpec, *__: Any, **___: Any) -> Kept:
         if spec.mirror["name"] == "A-to-B":
             raise RuntimeError("can't start new thread")
         line = "A->B: given up: RuntimeError: can't start new thread\n"
         wait_until(lambda: said.append(capsys.readouterr().err) or line in "".join(said))  # type: ignore[func-returns-value]
+        heard.append(line)
         return Kept(str(spec.mirror["name"]), 0)
 
     monkeypatch.setattr(run, "keep", keep)
     with pytest.raises(RuntimeError):
         started(file, tmp_path)
+    assert heard
 
 
 def test_log_without_room_ends_no_flow(file: Path, tmp_path: Path, kept: Any, monkeypatch: pytest.MonkeyPatch) -> None:
