@@ -16,11 +16,12 @@ from airflow_mirror.common.addresses import Address, parse_bootstrap
 from airflow_mirror.common.closing import Closing
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import BrokerError, ClusterUnreachable, InputError, MirrorError, TryAgain
+from airflow_mirror.errors import BrokerError, ClusterUnreachable, MirrorError, TryAgain
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.connection import Connection, WireSettings
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.errors import RETRIABLE, ConnectionLost, UnknownTopic, meaning, refusal
+from airflow_mirror.wire.logins import Logins
 from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wire.topology import Leader, Topic, topic_of
 
@@ -56,8 +57,7 @@ class Metadata(Closing):
 
     def __init__(self, config: ClientConfig, client_id: str = "airflow-mirror", timeout_s: float = 30.0) -> None:
         _import_protocol()
-        self.settings = WireSettings.from_config(config, client_id)
-        self._config, self._stamp = config, config.stamp()
+        self._logins = Logins(config, client_id)
         self.role, self.timeout_s = config.role, timeout_s
         self.patient = True  # whether calls wait for a leader; False after `hurry`
         # A third of it, so that a call outlives one frozen broker and still reaches the partition's next leader.
@@ -68,6 +68,11 @@ class Metadata(Closing):
         self._rumours: dict[str, _Rumour] = {}
         self._connections: dict[int, Connection] = {}
         self._asked_last: int | None = None  # broker that answered the last Metadata request
+
+    @property
+    def settings(self) -> WireSettings:
+        """What a connection is opened with by now."""
+        return self._logins.settings
 
     @property
     def write_timeout_ms(self) -> int:
@@ -208,7 +213,7 @@ class Metadata(Closing):
         """
         # The address of now. Where the broker has moved since, connecting fails, and the partition's next opening asks.
         host, port = self._address(node_id)
-        return partial(self._connect, host, port)
+        return partial(self._logins.connect, host, port)
 
     def any_connection(self, asked: Collection[int] = ()) -> Connection:
         """Return a connection to any broker that answers, for requests that every broker can serve.
@@ -337,32 +342,7 @@ class Metadata(Closing):
 
     def _open(self, node_id: int, timeout_s: float | None) -> Connection:
         host, port = self._address(node_id)
-        return self._connect(host, port, timeout_s)
-
-    def _connect(self, host: str, port: int, timeout_s: float | None = None) -> Connection:
-        """Open a connection: where it is refused, by the settings as they are by now. Any thread may call this.
-
-        A process that runs for months has those of its start. Since then a password may have been changed, or a
-        certificate renewed.
-        """
-        used = self.settings
-        try:
-            return Connection.open(host, port, used, timeout_s)
-        except InputError:  # the login, or TLS: its files are read once
-            if not self._has_newer(used):
-                raise
-        return Connection.open(host, port, self.settings, timeout_s)
-
-    def _has_newer(self, used: WireSettings) -> bool:
-        if self.settings is used:
-            try:
-                config = self._config.as_now()
-                settings = WireSettings.from_config(config, used.client_id)
-            except InputError:  # somebody may be writing them
-                return False
-            if (stamp := config.stamp()) != self._stamp:
-                self._stamp, self.settings = stamp, settings
-        return self.settings is not used
+        return self._logins.connect(host, port, timeout_s)
 
     def _address(self, node_id: int) -> Address:
         if node_id not in self._brokers:
@@ -393,7 +373,7 @@ class Metadata(Closing):
             if backoff is not None:
                 timeout_s = min(timeout_s, max(backoff.left_s / (len(self._bootstrap) - tried), 0.1))
             try:
-                connection = self._connect(host, port, timeout_s)
+                connection = self._logins.connect(host, port, timeout_s)
             except ConnectionLost as e:
                 causes.append(f"{e.address} {e.reason}" if e.asked == "connect" else str(e))
                 continue
