@@ -23,8 +23,9 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.schemas.held import IMPORT
-from airflow_mirror.sync.schemas.move import move, set_mode
+from airflow_mirror.sync.schemas.move import move
 from airflow_mirror.sync.schemas.registry import Registered, Registry
+from airflow_mirror.sync.schemas.ways import set_mode
 from airflow_mirror.verify.compare import Floor
 from airflow_mirror.verify.partition import data_batches
 from airflow_mirror.wire.records import Record

@@ -8,14 +8,14 @@ there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import chain, groupby
-from typing import Any, Protocol
+from typing import Any
 
-from airflow_mirror.errors import BrokerError, InputError, MirrorError, NeedsHuman
+from airflow_mirror.errors import BrokerError, InputError, NeedsHuman
 from airflow_mirror.sync.schemas import apicurio
 from airflow_mirror.sync.schemas.difference import (
     Difference,
@@ -30,7 +30,6 @@ from airflow_mirror.sync.schemas.difference import (
 from airflow_mirror.sync.schemas.held import (
     IMPORT,
     READONLY,
-    Held,
     Place,
     Version,
     is_context,
@@ -42,6 +41,7 @@ from airflow_mirror.sync.schemas.held import (
 )
 from airflow_mirror.sync.schemas.hold import HELD, hold, mode_of, open_in
 from airflow_mirror.sync.schemas.registry import Registry
+from airflow_mirror.sync.schemas.ways import ByContents, ByMode, Way, set_mode
 
 _OF_ONE = (400, 404, 409, 422)  # answers that refuse one schema or one setting, and say nothing of others
 
@@ -62,92 +62,6 @@ class MoveReport:
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it; what would be registered is among what would be done."""
         return {name: value for name, value in asdict(self).items() if name != "lacking"}
-
-
-class _Way(Protocol):
-    """How ids are kept.
-
-    :ivar sends_ids: with each registration. :ivar held: nobody may register, but in a mode of a subject's own.
-    :ivar modes: of subjects and contexts, as they were before.
-    """
-
-    sends_ids: bool
-    held: bool
-    modes: Mapping[str, str]
-
-    @contextmanager
-    def opened(self, subject: str) -> Iterator[str]:
-        """Have registrations of the block keep their ids, in one subject, and others keep out of it.
-
-        Yields why that can't be; "": it is so.
-        """
-        yield ""
-
-    def bring(self, one: Version) -> None:
-        """Make it possible that the next registration keeps its id."""
-
-
-class _ByMode:
-    """In mode IMPORT, which a subject has only while its versions come: at most one at a time."""
-
-    sends_ids = True
-
-    def __init__(self, target: Registry, there: Held) -> None:
-        if (mode := target.ask("GET", "/mode", none=True)) is None:
-            raise InputError(
-                "the target's schema registry", "it has no modes, and is no Apicurio: no id could be kept",
-                "Move the registry's own topic instead, or use a registry with mode IMPORT.",
-            )  # fmt: skip
-        self._target, self.modes = target, there.modes
-        self.held = mode["mode"] == READONLY
-
-    @contextmanager
-    def opened(self, subject: str) -> Iterator[str]:
-        """Set the mode, and take it away again, whatever happens.
-
-        Left there, nobody could register in that subject any more. So that needs no right, and comes as soon as may be.
-        """
-        had = self._target.mode(subject)  # of now: since the target was read somebody may have shut it
-        if had.startswith(READONLY):
-            yield f"it has mode {had} of its own on the target"
-            return
-        try:
-            # Forced: it is not empty, if it is not the first time. An answer may be lost.
-            self._target.ask("PUT", f"/mode{path_of(subject)}?force=true", {"mode": IMPORT})
-            yield ""
-        except BaseException:
-            with suppress(MirrorError):
-                self._close(subject, had)
-            raise
-        self._close(subject, had)
-
-    def _close(self, subject: str, had: str) -> None:
-        """Unless somebody else has set another one meanwhile. Late, it ends another one's move for a pass, and no id."""
-        target = self._target.freely
-        if target.mode(subject) == IMPORT:
-            set_mode(target, subject, None if had in ("", IMPORT) else had)
-
-    def bring(self, one: Version) -> None:
-        """It comes with its registration."""
-
-
-class _ByContents:
-    """By Apicurio's own import, of contents."""
-
-    sends_ids, held = False, False
-    modes: Mapping[str, str] = {}
-
-    def __init__(self, target: Registry, here: apicurio.Export) -> None:
-        self._target, self._here = target, here
-
-    @contextmanager
-    def opened(self, subject: str) -> Iterator[str]:
-        """Nothing keeps others out."""
-        yield ""
-
-    def bring(self, one: Version) -> None:
-        """Import the content."""
-        apicurio.bring(self._target, self._here, one.id)
 
 
 def move(
@@ -171,7 +85,7 @@ def move(
     here = read(source, only=only) if exported is None else exported.held if only is None else part(exported.held, only)
     if there is None:
         held = read(target, also=here, only=None if only is None else {subject for subject, _ in here.versions})
-        way: _Way = _ByMode(target, held)
+        way: Way = ByMode(target, held)
         todo = compare(here, held, complete=complete)
     elif exported is None:
         raise InputError(
@@ -179,7 +93,7 @@ def move(
             "Use a registry whose API has the mode IMPORT.",
         )  # fmt: skip
     else:
-        way = _ByContents(target, exported)
+        way = ByContents(target, exported)
         todo = compare(here, there.held, apicurio.keeper(exported, there), complete=complete)
     own = {name: mode for name, mode in {**way.modes, **todo.modes}.items() if mode}
     left_out = [*here.left_out, *(open_in(own) if keep_out else [])]
@@ -199,7 +113,7 @@ def move(
 class _Filling:
     """What is done to a target, step by step. :ivar conflicts: what was found in the way meanwhile, and stays."""
 
-    def __init__(self, source: Registry, target: Registry, way: _Way, say: Callable[[str], object]) -> None:
+    def __init__(self, source: Registry, target: Registry, way: Way, say: Callable[[str], object]) -> None:
         self._source, self._target, self._way, self._say = source, target, way, say
         self.done, self.conflicts = list[str](), list[str]()
         self._left, self._came, self._lacked = set[Place](), set[Place](), set[Place]()
@@ -396,11 +310,3 @@ class _Filling:
         self._say(line)
         do()
         self.done.append(line)
-
-
-def set_mode(registry: Registry, name: str, mode: str | None) -> None:
-    """Set the mode of a subject or a context; None: it has none of its own."""
-    if mode is None:
-        registry.ask("DELETE", f"/mode{path_of(name)}")
-    else:
-        registry.ask("PUT", f"/mode{path_of(name)}", {"mode": mode})
