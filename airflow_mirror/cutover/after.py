@@ -15,7 +15,7 @@ from airflow_mirror.cutover.decision import OPENED, fence_state
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.platform import Platform
-from airflow_mirror.cutover.quiet import written_by
+from airflow_mirror.cutover.quiet import changed_between
 from airflow_mirror.cutover.raised import intent_of
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.errors import InputError, SourceNotSilent
@@ -115,17 +115,13 @@ def look_after(on: Platform, report: CutoverReport | None, now: float) -> After:
 def _written(
     source: ClusterAdmin, cut: Mapping[TopicPartition, int], there: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Return by how much the ends of partitions have moved that took records since, or lost some.
-
-    The marker of a transaction that had registered a partition comes minutes later, whatever the fence: it is no write.
-    """
-    moved = {tp: there[tp] - end for tp, end in cut.items() if there[tp] != end}
+    """Return by how much the ends of partitions have moved that took records since, or lost some."""
+    moved = {tp: end for tp, end in cut.items() if there[tp] != end}
     starts = source.wire.log_starts(moved)
     # What retention has taken by now, nobody can tell from a write.
-    marked = [
-        tp for tp in moved if starts[tp] <= cut[tp] < there[tp] and not written_by(source.wire, tp, cut[tp], there[tp])
-    ]
-    return {tp: by for tp, by in moved.items() if tp not in marked}
+    kept = {tp: end for tp, end in moved.items() if starts[tp] <= end}
+    changed = changed_between(source.wire, kept, there)
+    return {tp: there[tp] - end for tp, end in moved.items() if tp in changed or tp not in kept}
 
 
 def _fence(kind: str, intent: Intent, source: ClusterAdmin) -> str:

@@ -154,16 +154,24 @@ def still_quiet(run: Attempt) -> None:
 
 def raise_if_written(run: Attempt, before: Offsets, after: Offsets) -> None:
     """Raise :class:`FenceLeaks` if a log end offset moved back, or forward by anything but transaction markers."""
-    leaks, by = {}, []
+    if found := changed_between(run.source_log, before, after):
+        leaks = {str(tp): (before[tp], after[tp]) for tp in found}
+        raise FenceLeaks(leaks, [line for lines in found.values() for line in lines])
+
+
+def changed_between(log: WireCluster, before: Offsets, after: Offsets) -> dict[TopicPartition, list[str]]:
+    """Return the partitions that took data between two looks at their ends, with its writers, or that lost some.
+
+    The marker of a transaction is no data: one that had registered a partition ends minutes later, whatever the fence.
+    """
+    found = {}
     for tp, old in before.items():
         new = after[tp]
-        written = written_by(run.source_log, tp, old, new) if new > old else []
+        written = written_by(log, tp, old, new) if new > old else []
         # Back: an election of an unclean leader. What was drained and compared is not what the source has any more.
         if new < old or written:
-            leaks[str(tp)] = (old, new)
-            by += written
-    if leaks:
-        raise FenceLeaks(leaks, by)
+            found[tp] = written
+    return found
 
 
 def written_by(log: WireCluster, tp: TopicPartition, start: int, end: int) -> list[str]:

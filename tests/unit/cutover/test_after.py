@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.cutover import after
+from airflow_mirror.cutover import quiet
 from airflow_mirror.cutover.after import After, look_after
 from airflow_mirror.cutover.decision import CLOSED
 from airflow_mirror.cutover.report import RUNNING, CutoverReport
@@ -21,7 +21,7 @@ DENY = rule("orders", "WRITE", "DENY")
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     """The cutover of one topic at offset 50, opened at second 2; its group was set to 7. At 90 and behind are markers."""
-    monkeypatch.setattr(after, "written_by", lambda _log, _tp, start, end: ["a producer"] * (min(end, 90) > start))
+    monkeypatch.setattr(quiet, "written_by", lambda _log, _tp, start, end: ["a producer"] * (min(end, 90) > start))
     made = World()
     made.old.shut = False
     made.new.wire.end = 60
