@@ -89,14 +89,9 @@ def divergence(
             break
     moved = {tp: end for tp, end in cut.items() if new[tp] != end or old[tp] != end}
     readable = sum(new[tp] - end for tp, end in moved.items()) <= _READ_AT_MOST
-    starts, stable = target.wire.log_starts(moved), target.wire.last_stable(moved)
-
-    def records(tp: TopicPartition) -> int | None:
-        start, end = max(cut[tp], starts[tp]), min(new[tp], stable[tp])
-        return count_data(target.wire, tp, start, end, committed=True) if readable else None
-
+    records = _records(target, moved, new) if readable else {}
     written = tuple(
-        Written(tp=tp, cut=end, old_end=old[tp], new_end=new[tp], records=records(tp))
+        Written(tp=tp, cut=end, old_end=old[tp], new_end=new[tp], records=records.get(tp))
         for tp, end in sorted(moved.items())
     )
     ahead = [
@@ -112,6 +107,14 @@ def divergence(
         report, target.group_states(sorted(groups)), source.groups_offsets(sorted(groups)), groups, accepted
     )
     return Divergence(written=written, problems=(*ahead, *problems))
+
+
+def _records(target: ClusterAdmin, cut: Offsets, ends: Offsets) -> dict[TopicPartition, int]:
+    starts, stable = target.wire.log_starts(cut), target.wire.last_stable(cut)
+    return {
+        tp: count_data(target.wire, tp, max(end, starts[tp]), min(ends[tp], stable[tp]), committed=True)
+        for tp, end in cut.items()
+    }
 
 
 def undecided(
