@@ -277,13 +277,11 @@ def begun(
 
     One whose first records a tail copies at this moment would pass for one that nobody copies.
     """
-    until = time.monotonic() + patience_s
-    while True:
-        ends = reached(ranges, target, maps)
-        lacks = any(ends[r.source] <= r.start_offset < (r.end_offset or 0) for r in ranges)
-        if not lacks or time.monotonic() >= until:
-            return ends
-        time.sleep(min(1.0, patience_s))
+
+    def is_begun(ends: Mapping[TopicPartition, int]) -> bool:
+        return not any(ends[r.source] <= r.start_offset < (r.end_offset or 0) for r in ranges)
+
+    return _reached_once(is_begun, ranges, target, maps, patience_s)
 
 
 def awaited(
@@ -293,8 +291,17 @@ def awaited(
 
     For a comparison that reads no record: up to where the target ends, it would compare the target with itself.
     """
-    ends, until = {r.source: r.end_offset or 0 for r in ranges}, time.monotonic() + patience_s
-    while reached(ranges, target, maps) != ends and time.monotonic() < until:
+    ends = {r.source: r.end_offset or 0 for r in ranges}
+    _reached_once(ends.__eq__, ranges, target, maps, patience_s)
+    return ends
+
+
+def _reached_once(
+    is_enough: Callable[[Mapping[TopicPartition, int]], bool], ranges: Sequence[CopyRange], target: WireCluster,
+    maps: OffsetMaps | None, patience_s: float,
+) -> dict[TopicPartition, int]:  # fmt: skip
+    until = time.monotonic() + patience_s
+    while not is_enough(ends := reached(ranges, target, maps)) and time.monotonic() < until:
         time.sleep(min(1.0, patience_s))
     return ends
 
