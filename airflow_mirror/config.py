@@ -125,9 +125,9 @@ class ClientConfig:
         For comparisons in memory. Shown to nobody: who had it could try out short passwords.
         """
         digest = hashlib.sha256(json.dumps(sorted(self.properties.items())).encode())
-        for key in _RENEWED:
+        for key in (one for one in _RENEWED if one in self.properties):
             with suppress(OSError):  # one that is not here is read elsewhere, or being replaced
-                digest.update(key.encode() + Path(self.properties.get(key, "").removeprefix("FILE:")).read_bytes())
+                digest.update(key.encode() + Path(self.properties[key].removeprefix("FILE:")).read_bytes())
         return digest.hexdigest()
 
     def secrets(self) -> list[str]:
