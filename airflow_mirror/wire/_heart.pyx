@@ -26,8 +26,19 @@ cdef extern from *:
     #include <stdint.h>
     #include <string.h>
 
+    #define HEART_POLYNOMIAL 0x82F63B78u /* reflected: the highest bit is x to the 0 */
     static uint32_t heart_table[8][256];
+    static uint32_t heart_zeros[64]; /* x to the 8 * 2^k, modulo the polynomial: what 2^k more bytes make of a remainder */
     static int heart_has_instruction;
+
+    static uint32_t heart_times(uint32_t a, uint32_t b) {
+        uint32_t product = 0;
+        for (uint32_t bit = 0x80000000u; bit; bit >>= 1) {
+            if (a & bit) product ^= b;
+            b = b & 1 ? b >> 1 ^ HEART_POLYNOMIAL : b >> 1;
+        }
+        return product;
+    }
 
     #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__)) && !defined(HEART_TABLES)
     #include <nmmintrin.h>
@@ -46,12 +57,14 @@ cdef extern from *:
     static void heart_begin(void) {
         for (uint32_t i = 0; i < 256; i++) {
             uint32_t crc = i;
-            for (int bit = 0; bit < 8; bit++) crc = crc & 1 ? crc >> 1 ^ 0x82F63B78u : crc >> 1;
+            for (int bit = 0; bit < 8; bit++) crc = crc & 1 ? crc >> 1 ^ HEART_POLYNOMIAL : crc >> 1;
             heart_table[0][i] = crc;
         }
         for (uint32_t i = 0; i < 256; i++)
             for (int t = 1; t < 8; t++)
                 heart_table[t][i] = heart_table[t - 1][i] >> 8 ^ heart_table[0][heart_table[t - 1][i] & 255];
+        heart_zeros[0] = 0x80000000u >> 8;
+        for (int k = 1; k < 64; k++) heart_zeros[k] = heart_times(heart_zeros[k - 1], heart_zeros[k - 1]);
         heart_has_instruction = heart_processor();
     }
     static uint32_t heart_crc_by_tables(const unsigned char *p, size_t n) {
@@ -68,6 +81,12 @@ cdef extern from *:
     static uint32_t heart_crc(const unsigned char *p, size_t n) {
         return heart_has_instruction ? ~heart_crc_instruction(0xFFFFFFFFu, p, n) : heart_crc_by_tables(p, n);
     }
+    /* A CRC is affine: where only the first bytes change, so does the CRC by their difference, moved by what follows. */
+    static uint32_t heart_crc_behind(uint32_t difference, uint64_t following) {
+        for (int k = 0; following; k++, following >>= 1)
+            if (following & 1) difference = heart_times(heart_zeros[k], difference);
+        return difference;
+    }
     static uint32_t heart_u32(const unsigned char *p) {
         return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
     }
@@ -77,11 +96,12 @@ cdef extern from *:
     bint heart_has_instruction
     uint32_t heart_crc(const unsigned char *, size_t) nogil
     uint32_t heart_crc_by_tables(const unsigned char *, size_t) nogil
+    uint32_t heart_crc_behind(uint32_t, uint64_t) nogil
     uint32_t heart_u32(const unsigned char *) nogil
     uint64_t heart_u64(const unsigned char *) nogil
 
 # Of `wire.heart`, which takes no other: a module that was built from an older state of this file must not run.
-INTERFACE = 3
+INTERFACE = 4
 
 cdef enum:
     HEADER = 61  # bytes of a batch's header
@@ -103,6 +123,29 @@ def crc(content, bint by_tables=False):
     PyObject_GetBuffer(content, &b, PyBUF_SIMPLE)
     try:
         return (heart_crc_by_tables if by_tables else heart_crc)(<const unsigned char *>b.buf, b.len)
+    finally:
+        PyBuffer_Release(&b)
+
+
+def crc_with_another_begin(uint32_t crc, before, after, uint64_t following):
+    """Return the CRC-32C of bytes that had another one, and begin otherwise now.
+
+    :param crc: of ``before`` and the bytes behind it. :param after: as long as ``before``.
+    :param following: how many bytes are behind it.
+    :raises ValueError: another length.
+    """
+    cdef Py_buffer b, a
+    PyObject_GetBuffer(before, &b, PyBUF_SIMPLE)
+    try:
+        PyObject_GetBuffer(after, &a, PyBUF_SIMPLE)
+        try:
+            if a.len != b.len:
+                raise ValueError(f"{a.len} bytes for {b.len}")
+            return crc ^ heart_crc_behind(
+                heart_crc(<const unsigned char *>a.buf, a.len) ^ heart_crc(<const unsigned char *>b.buf, b.len), following
+            )
+        finally:
+            PyBuffer_Release(&a)
     finally:
         PyBuffer_Release(&b)
 

@@ -6,7 +6,8 @@ The rules below are enforced here; breaking one loses data (class names are Kafk
   its header were edited, a broker would accept an uncompressed one and silently corrupt the log (LogValidator.
   assignOffsetsNonCompressed does not compare inner offset deltas). Such a batch goes through the re-encoder.
 - The CRC-32C covers bytes 21 to the end and is checked *before* a header is re-signed; otherwise bit rot on the source
-  would get a valid checksum on the target.
+  would get a valid checksum on the target. The compiled heart derives the new one from the one that was checked, without
+  another look at the records: what changes in memory in between doesn't fit it either, and the target refuses it.
 - Bits 0x08 (LogAppendTime), 0x40 (delete horizon) and 0x10 (transactional) are cleared: on the target the batch is an
   ordinary one of our own producer id. A kept 0x40 would make the target's log cleaner drop tombstones early.
 """
@@ -187,7 +188,7 @@ def resign(
 ) -> None:
     """Make a dense batch ours, in place: base offset 0, our producer identity, a new CRC. The payload is unchanged.
 
-    :param view: writable view of exactly this batch.
+    :param view: writable view of exactly this batch, whose CRC was found to be right.
     :param sequence: sequence of the first record, in [0, 2^31).
     :param transactional: the batch is sent in one of our transactions.
     :raises ValueError: the batch must not pass unchanged (holes, control, LogAppendTime).
@@ -197,6 +198,7 @@ def resign(
     # A broker refuses any other base offset from a producer (INVALID_RECORD, measured), and writes the log's own.
     struct.pack_into(">q", view, 0, 0)
     struct.pack_into(">i", view, LOG_OVERHEAD, -1)  # leader epoch: the broker writes its own
+    signed = bytes(view[_SIGNED_AT:HEADER_SIZE])
     # Never under the source's producer, whose sequences a broker would compare: a mirror has not all of them.
     _SIGNED.pack_into(
         view,
@@ -209,7 +211,13 @@ def resign(
         epoch,
         sequence,
     )
-    struct.pack_into(">I", view, _CRC_AT, crc32c.crc32c(view[_SIGNED_AT:]))
+    if heart.engine is None:
+        crc = crc32c.crc32c(view[_SIGNED_AT:])
+    else:  # not `header.crc`: an earlier signature of ours may stand there
+        (crc,) = struct.unpack_from(">I", view, _CRC_AT)
+        following = len(view) - HEADER_SIZE
+        crc = heart.engine.crc_with_another_begin(crc, signed, view[_SIGNED_AT:HEADER_SIZE], following)
+    struct.pack_into(">I", view, _CRC_AT, crc)
 
 
 def build(

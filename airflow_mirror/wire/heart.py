@@ -17,7 +17,7 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 _NAME = "airflow_mirror.wire._heart"
-_INTERFACE = 3  # of `_heart.pyx`: one that was built from an older state of it is left alone
+_INTERFACE = 4  # of `_heart.pyx`: one that was built from an older state of it is left alone
 # What is copied in larger batches: in Python, the work on a batch costs more than the fewer batches save.
 _PURE_MERGE_BELOW = 1024
 

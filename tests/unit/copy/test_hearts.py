@@ -57,6 +57,21 @@ def test_both_hearts_see_the_same_frames(rnd: random.Random, noise: bytes) -> No
 
 
 @compiled
+@given(
+    st.binary(max_size=80), st.binary(max_size=200), st.randoms(use_true_random=False),
+    st.sampled_from([0, 1, 2**12, 2**20]),
+)  # fmt: skip
+def test_checksum_follows_from_the_one_before_where_only_the_begin_changes(
+    before: bytes, rest: bytes, rnd: random.Random, zeros: int
+) -> None:
+    after, rest = rnd.randbytes(len(before)), rest + bytes(zeros)
+    derived = heart.engine.crc_with_another_begin(crc32c.crc32c(before + rest), before, after, len(rest))
+    assert derived == crc32c.crc32c(after + rest)
+    with pytest.raises(ValueError, match="bytes for"):
+        heart.engine.crc_with_another_begin(0, before, after + b"x", len(rest))
+
+
+@compiled
 @given(st.binary(max_size=300))
 def test_checksums_are_those_of_the_library(content: bytes) -> None:
     for some in (content, content[1:], 40 * content):

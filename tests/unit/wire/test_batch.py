@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_mirror.wire import batch as wire_batch
-from airflow_mirror.wire import codec, records
+from airflow_mirror.wire import codec, heart, records
 from airflow_mirror.wire.batch import iter_batches
 from airflow_mirror.wire.records import Record
 
@@ -69,6 +69,28 @@ def test_resigned_batch_keeps_its_payload_and_has_our_identity() -> None:
     assert (after.base_offset, after.producer_id, after.producer_epoch, after.base_sequence) == (0, 2**62 + 5, 4, 77)
     assert wire_batch.crc_is_valid(raw.view, after)
     assert bytes(raw.view[wire_batch.HEADER_SIZE :]) == payload
+
+
+@pytest.mark.usefixtures("either_heart")
+@pytest.mark.parametrize("size", [1, 9, 173])
+def test_batch_that_is_signed_again_has_the_checksum_of_its_bytes(size: int) -> None:
+    """A retry has another sequence, and a new lease another epoch."""
+    raw = only_batch(records.encode(some_records(size, seed=size), codec.LZ4, 1, 1, 1))
+    assert raw.header is not None
+    for sequence, transactional in ((0, False), (2**31 - 1, True), (7, False)):
+        wire_batch.resign(raw.view, raw.header, 2**63 - 1, 32_767, sequence, transactional)
+        after = only_batch(raw.view).header
+        assert after is not None and after.base_sequence == sequence and wire_batch.crc_is_valid(raw.view, after)
+
+
+@pytest.mark.skipif(heart.engine is None, reason="nothing could compile the heart on this machine")
+def test_what_changed_in_memory_since_it_was_checked_gets_no_valid_checksum() -> None:
+    raw = only_batch(records.encode(some_records(20, seed=5), codec.LZ4, 1, 1, 1))
+    assert raw.header is not None
+    raw.view[200] ^= 0x10
+    wire_batch.resign(raw.view, raw.header, 5, 0, 0)
+    after = only_batch(raw.view).header
+    assert after is not None and not wire_batch.crc_is_valid(raw.view, after)
 
 
 @pytest.mark.parametrize("bit", [wire_batch.TRANSACTIONAL, wire_batch.DELETE_HORIZON])
