@@ -41,8 +41,8 @@ class PlanMirrorOperator(MirrorOperator):
     :param tasks: of the copy to come, for what the trial tells (templated).
 
     The plan is stored under its hash, on the target and as a file on this host, with a readable ``.md`` next to it. A
-    check that blocks fails the task, with every block in the message, which the ledger keeps for who looks at the mirror,
-    if it was planned before. Returns counts, the plan's hash and its path; the
+    check that blocks fails the task, with every block in the message, which the ledger keeps for who looks at the mirror;
+    an XCom does, if it was never planned before. Returns counts, the plan's hash and its path; the
     tasks downstream execute the plan with that hash and no other, on whichever worker.
     """
 

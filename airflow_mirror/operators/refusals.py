@@ -1,11 +1,14 @@
-"""Keep in the ledger what refused a task, for who looks at the mirror and not at the task's log. Best effort."""
+"""Keep in the ledger what refused a task, for who looks at the mirror and not at the task's log. Best effort.
+
+Where no ledger knows the mirror yet, an XCom of the task holds it: Airflow removes that when the task runs again.
+"""
 
 from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import (
     BrokerError,
@@ -16,7 +19,7 @@ from airflow_mirror.errors import (
     MirrorError,
 )
 from airflow_mirror.plan.findings import BLOCK, Finding
-from airflow_mirror.plan.refused import CUTOVER, PREVIEW, Refusal, keep_on
+from airflow_mirror.plan.refused import CUTOVER, PREVIEW, UNKEPT, Refusal, keep_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,8 +38,8 @@ class Refusals:
     """What is kept of one task's mirror. Nothing here raises: the task has an outcome of its own."""
 
     def __init__(self, task: BaseOperator, context: Context, mirror: Mirror, target: ClusterAdmin) -> None:
-        self._log, self._mirror, self._target = task.log, mirror.name, target
-        ti = context["ti"]
+        self._log, self._mirror, self._target = task.log, mirror, target
+        self._ti = ti = context["ti"]
         self._by = f"{ti.dag_id}.{ti.task_id}, run {ti.run_id}"
 
     def keep(self, kind: str, findings: Sequence[Finding]) -> None:
@@ -46,9 +49,14 @@ class Refusals:
 
             shown = [Finding(*(str(redact(part)) for part in _parts(one))) for one in findings]
             refusal = Refusal.of(shown, self._by, time.time()) if shown else None
-            keep_on(self._target, self._mirror, kind, refusal)
+            if not keep_on(self._target, self._mirror.name, kind, refusal) and refusal is not None:
+                self._ti.xcom_push(UNKEPT, self._told(refusal))
         except Exception:
-            self._log.info("what refuses mirror %r could not be kept in its ledger", self._mirror, exc_info=True)
+            self._log.info("what refuses mirror %r could not be kept for others", self._mirror.name, exc_info=True)
+
+    def _told(self, refusal: Refusal) -> dict[str, Any]:
+        whose = {"mirror": self._mirror.name, "source": self._mirror.source, "target": self._mirror.target}
+        return whose | {"refusal": asdict(refusal) | {"findings": [*refusal.findings]}}
 
     @contextmanager
     def of_cutover(self, additions: Additions) -> Iterator[Additions]:

@@ -17,7 +17,7 @@ from airflow_mirror.cutover.html import RELOADS, render
 from airflow_mirror.cutover.report import HTML_NAME
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.hooks.home import home
-from airflow_mirror.page import files
+from airflow_mirror.page import files, first_plans
 from airflow_mirror.page.actions import actions_of
 from airflow_mirror.page.approvals import Approval, by_mirror, waiting
 from airflow_mirror.page.course import charts
@@ -86,6 +86,7 @@ class _Page:
         return {
             "targets": [{key: one.get(key) for key in ("target_id", "error", "newer", "at")} for one in shown],
             "mirrors": [_told(row, rights, waits.get((row["target_id"], row["mirror"]), [])) for row in rows],
+            "first_plans": [one.to_dict() for one in first_plans.unknown_to(looked, first_plans.refused(), rights.sees)],
             "looking": any(one.get("looking") for one in looked), "phases": PHASES,
         }  # fmt: skip
 

@@ -21,6 +21,7 @@ from airflow_mirror.errors import InputError, LedgerMissing
 from airflow_mirror.hooks.form import TYPES
 from airflow_mirror.hooks.kafka import MirrorKafkaHook
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.records import LAST_PLAN
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.page.closely import ClientsLook, GroupsLook, MirrorLook, reports_in
 from airflow_mirror.page.course import Courses, Seen
@@ -39,7 +40,8 @@ _THREADS = 8, 4  # for targets, and for mirrors: nobody's closer look keeps the 
 class TargetLook(Look):
     """What the ledger of one target says: ``mirrors``, ``newer``, or ``error`` with the mirrors as they were before.
 
-    ``at``: when it was heard last; None: never.
+    ``planned``: names of all mirrors that were ever planned, also those that have not begun. ``at``: when it was heard
+    last; None: never.
     """
 
     def __init__(self, courses: Courses, conn_id: str) -> None:
@@ -47,12 +49,13 @@ class TargetLook(Look):
         self._courses = courses
         self._view: View | None = None
         self._mirrors: list[dict[str, Any]] = []
+        self._planned_ones: list[str] = []
         self._at: float | None = None
         self._plans: dict[str, tuple[str, Mirror | None]] = {}  # by mirror
 
     def __call__(self) -> dict[str, Any]:
         """Look."""
-        before = {"mirrors": self._mirrors, "error": None, "at": self._at}
+        before = {"mirrors": self._mirrors, "planned": self._planned_ones, "error": None, "at": self._at}
         return {"target_id": self.conn_id, **before, **self._told(self._look)}
 
     def _look(self) -> dict[str, Any]:
@@ -64,9 +67,11 @@ class TargetLook(Look):
         except LedgerMissing:
             rows = []  # a source, or a cluster that no mirror writes to
         self._mirrors = [row_of(self.conn_id, self._view, row, self._planned) for row in rows]
+        self._planned_ones = sorted(LAST_PLAN.under(self._view.values))
         self._at = now = time.time()
         self._courses.see(self._mirrors, now)
-        return {"mirrors": self._mirrors, "newer": sorted(self._view.newer), "at": now}
+        newer = sorted(self._view.newer)
+        return {"mirrors": self._mirrors, "planned": self._planned_ones, "newer": newer, "at": now}
 
     def _planned(self, mirror: str, plan_hash: str) -> Mirror | None:
         if self._plans.get(mirror, ("",))[0] != plan_hash:

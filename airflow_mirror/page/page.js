@@ -6,7 +6,7 @@
 
 import { Course, Drawings, Heat, Night } from "./drawings.js";
 import {
-  Actions, Approvals, Arrow, Fence, Figures, Finding, Muted, Panel, Phases, Refused, State, Wrong, address, behindBy, bytes, date, fileOf, number, query, refusal, time,
+  Actions, Approvals, Arrow, Fence, Figures, Finding, Muted, Panel, Phases, Refused, State, Wrong, address, behindBy, bytes, date, fileOf, number, query, refusal, taskOf, time,
   useTold,
 } from "./parts.js";
 
@@ -210,9 +210,16 @@ function List() {
       h(Flex, { gap: 3, align: "baseline" }, h(Heading, { size: "lg", as: "h1" }, "Mirrors"),
         h(Muted, null, `${number(data.mirrors.length)}${wrong ? `, ${number(wrong)} of them need${wrong === 1 ? "s" : ""} a person` : ""}${error ? `; ${error}` : ""}`)),
       h(Input, { size: "sm", maxW: 72, placeholder: "mirror, cluster or state", "aria-label": "mirror, cluster or state", value: wanted, onChange: (e) => setWanted(e.target.value) })),
+    h(FirstPlans, { plans: data.first_plans.filter((row) => [row.mirror, row.source, row.target].some((one) => one.includes(wanted))) }),
     data.mirrors.length || data.targets.length ? h(Rows, { mirrors: shown, targets: data.targets })
       : h(Muted, null, data.looking ? "Targets are being asked …" : "No mirror that you may see. One appears once PlanMirrorOperator has planned it, and its copy has begun, on a target that has a connection here."));
 }
+
+// Mirrors that no ledger knows yet: their first plan was refused, and nothing was written anywhere.
+const FirstPlans = ({ plans }) => plans.map((row) => h(Panel, { key: `${row.target} ${row.mirror}`, mb: 4 },
+  h(Flex, { gap: 3, align: "center", wrap: "wrap" }, h(Text, { fontWeight: 600, overflowWrap: "anywhere" }, row.mirror), h(Arrow, { row }), h(Muted, null, "not begun"),
+    h(Link, { to: taskOf(row) }, h(Text, { color: "fg.info", fontSize: "sm" }, "Its task"))),
+  h(Refused, { row, most: 3 })));
 
 // --- in other places ---------------------------------------------------------------------------------------------------
 
@@ -220,8 +227,9 @@ function Mirror({ dagId }) {
   const { data, error } = useTold("list");
   if (!data) return error ? h(Muted, { p: 4 }, error) : h(Spinner, { size: "sm", m: 4 });
   const mine = data.mirrors.filter((row) => row.dag === dagId).sort((a, b) => b.needs_person - a.needs_person);
-  if (!mine.length) return h(Muted, { p: 4 }, "No mirror of this DAG. One is shown here once PlanMirrorOperator of this DAG has planned it, and its copy has begun.");
-  return h(Flex, { direction: "column", gap: 4, p: 4 }, mine.map((row) => h(Panel, { key: `${row.target_id} ${row.mirror}` },
+  const plans = data.first_plans.filter((row) => row.dag === dagId);
+  if (!mine.length && !plans.length) return h(Muted, { p: 4 }, "No mirror of this DAG. One is shown here once PlanMirrorOperator of this DAG has planned it, and its copy has begun.");
+  return h(Flex, { direction: "column", gap: 4, p: 4 }, h(FirstPlans, { plans }), mine.map((row) => h(Panel, { key: `${row.target_id} ${row.mirror}` },
     h(Flex, { gap: 3, align: "center", wrap: "wrap" }, h(Link, { to: `/plugin/mirrors${query(row)}` }, h(Heading, { size: "md", color: "fg.info" }, row.mirror)), h(State, { row }), h(Arrow, { row })),
     h(Figures, { row }), h(Phases, { phases: data.phases, at: row.phase }), h(Wrong, { row }))));
 }

@@ -177,12 +177,16 @@ function Fence({ row }) {
 }
 
 // What waits for a person's answer: Airflow asks it, and its page of the task takes the answer.
+// Airflow's own page of a task.
+const taskOf = (one, ...more) =>
+  `/${["dags", one.dag, "runs", one.run, "tasks", one.task, ...(one.map_index >= 0 ? ["mapped", String(one.map_index)] : []), ...more].map(encodeURIComponent).join("/")}`;
+
 const Approvals = ({ row }) => row.approvals.map((one) => {
-  const parts = ["dags", one.dag, "runs", one.run, "tasks", one.task, ...(one.map_index >= 0 ? ["mapped", String(one.map_index)] : []), "required_actions"];
-  return h(Box, { key: parts.join(" "), bg: "blue.subtle", borderRadius: "md", px: 3, py: 2, my: 2, role: "status" },
+  const where = taskOf(one, "required_actions");
+  return h(Box, { key: where, bg: "blue.subtle", borderRadius: "md", px: 3, py: 2, my: 2, role: "status" },
     h(Flex, { gap: 3, wrap: "wrap", align: "baseline" },
       h(Text, { fontWeight: 600, color: "blue.fg", overflowWrap: "anywhere" }, one.subject),
-      h(Link, { to: `/${parts.map(encodeURIComponent).join("/")}` }, h(Text, { fontSize: "sm", color: "fg.info" }, "Answer it")),
+      h(Link, { to: where }, h(Text, { fontSize: "sm", color: "fg.info" }, "Answer it")),
       h(Muted, { as: "span" }, `${one.dag} waits since ${date(one.since)}`)));
 });
 
@@ -230,6 +234,6 @@ function Wrong({ row, most = 2 }) {
 }
 
 export {
-  Actions, Approvals, Arrow, Fence, Figures, Finding, Muted, Panel, Phases, Refused, State, Wrong, address, behindBy, bytes, date, fileOf, number, query, refusal, time,
+  Actions, Approvals, Arrow, Fence, Figures, Finding, Muted, Panel, Phases, Refused, State, Wrong, address, behindBy, bytes, date, fileOf, number, query, refusal, taskOf, time,
   useTold,
 };

@@ -22,6 +22,7 @@ from airflow_mirror.ledger.state import State
 from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.ledger_store import last_hash
 
+UNKEPT = "kafka_mirror_refused"  # key of the XCom that a task leaves where no ledger knows its mirror
 PLANNING, PREVIEW, CUTOVER = KINDS = ("plan", "preview", "cutover")
 MOST = 20  # findings
 _LONGEST = 600  # of a text in them
@@ -73,12 +74,16 @@ def refusals(values: Mapping[str, bytes], mirror: str) -> dict[str, Refusal]:
     return {kind: one for kind, one in found.items() if one is not None}
 
 
-def keep_on(target: ClusterAdmin, mirror: str, kind: str, refusal: Refusal | None) -> None:
-    """Note what refused a task on its target, or forget it (None); nothing where the ledger does not know the mirror."""
+def keep_on(target: ClusterAdmin, mirror: str, kind: str, refusal: Refusal | None) -> bool:
+    """Note what refused a task on its target, or forget it (None); nothing where the ledger does not know the mirror.
+
+    :return: whether it knows it.
+    """
     if STATE not in target.topics([STATE]) or last_hash(decisions.Ledger(target).values(), mirror) is None:
-        return
+        return False
     kept = state.state_of(target, REFUSED.below(mirror), patience_s=_PATIENCE_S)
     if refusal is None:
         forget(kept, mirror, kind)
     else:
         note(kept, mirror, kind, refusal)
+    return True

@@ -59,6 +59,21 @@ def test_every_mirror_is_listed_with_its_state(open_page: Open, scheme: str) -> 
     shoot(page, f"page_list_{scheme}")
 
 
+def test_first_plan_that_was_refused_is_listed_with_its_task_though_no_ledger_knows_its_mirror(
+    airflow: AirflowStandalone, open_page: Open
+) -> None:
+    run = airflow.trigger("first_night", run_id="one")
+    assert airflow.wait("first_night", run) == "failed"
+    page = open_page("dags/first_night/runs/one")
+    page.get_by_role("link", name="Mirror", exact=True).click(timeout=PATIENCE_MS)
+    seen(page, "Its plan was refused")
+    page = open_page(LIST)
+    seen(page, "<b>too large</b>")
+    seen(page, "Raise message.max.bytes.")
+    page.get_by_role("link", name="Its task").click()
+    expect(page).to_have_url(re.compile(r"/dags/first_night/runs/one/tasks/plan"), timeout=PATIENCE_MS)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_one_mirror_tells_all_that_is_known_of_it(open_page: Open, scheme: str) -> None:
     page = open_page(ORDERS, scheme=scheme, height=1250)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.log import mask_secret
 
 from airflow_mirror.cutover.request import CutoverRequest
 from airflow_mirror.extras.readiness.build import decide
@@ -18,6 +19,7 @@ from airflow_mirror.extras.readiness.look import ReadinessFacts
 from airflow_mirror.operators.plan import PlanMirrorOperator
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.findings import Finding
+from airflow_mirror.plan.refused import UNKEPT
 from tests.builders import plan_of, topic_plan
 from tests.provider.conftest import DAGS, InMemory
 from tests.unit.plan.builders import a_mirror
@@ -77,7 +79,28 @@ def test_its_page_is_linked_also_where_it_blocks(
     with pytest.raises(AirflowFailException):
         run(context, night=True)
     (page,) = world.home.glob("m/plans/*.night.html")
-    assert pushed == {"_link_NightLink": f"https://files.example.com/mirror/m/plans/{page.name}"}
+    assert pushed.pop("_link_NightLink") == f"https://files.example.com/mirror/m/plans/{page.name}"
+    assert [*pushed] == [UNKEPT]
+
+
+def test_what_blocks_a_first_plan_is_left_to_the_page_without_secrets(
+    world: SimpleNamespace, context: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No ledger knows the mirror, and none is made for it."""
+    pushed: dict[str, Any] = {}
+    context["ti"].xcom_push = lambda key, value: pushed.update({key: json.loads(json.dumps(value))})
+    mask_secret("hunter2-of-the-source")
+    world.plan = replace(world.plan, findings=(replace(BLOCK, evidence="hunter2-of-the-source"),))
+    with pytest.raises(AirflowFailException):
+        run(context)
+    told = pushed[UNKEPT]
+    assert (told["mirror"], told["source"], told["target"]) == ("m", "src", "dst")
+    (finding,) = told["refusal"]["findings"]
+    assert (finding["check"], finding["evidence"]) == ("retention_race", "***")
+    pushed.clear()
+    world.plan = replace(world.plan, findings=())
+    run(context)
+    assert UNKEPT not in pushed
 
 
 def test_what_blocks_the_night_fails_the_task_before_anything_is_kept(

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 os.environ["AIRFLOW__API_AUTH__JWT_SECRET"] = "of-these-tests-alone" * 4
 
@@ -15,8 +16,13 @@ from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.models.connection import Connection
+from airflow.models.dagrun import DagRun
+from airflow.models.taskinstance import TaskInstance
+from airflow.sdk import timezone
 from airflow.utils.session import create_session
+from airflow.utils.state import DagRunState
 from fastapi.testclient import TestClient
+from sqlalchemy import delete, insert
 
 from airflow_mirror.page.actions import ACTIONS
 from airflow_mirror.page.app import make_app
@@ -25,6 +31,8 @@ from tests.driven.cluster import DrivenCluster
 from tests.page.world import World
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from httpx import Response
 
 
@@ -62,6 +70,28 @@ def another(looking: Looks | None = None, wait_s: float = 60.0) -> Iterator[Test
     while looking._looks and time.monotonic() < deadline:
         looking.forget(0)
         time.sleep(0.01)
+
+
+@contextmanager
+def a_task(dag: str, task: str, *, state: str = "deferred", **conf: str) -> Iterator[tuple[UUID, DagRun]]:
+    """A task instance of a run of its own; ends with all that hangs on it."""
+    ti = uuid4()
+    with create_session() as session:
+        run = DagRun(
+            dag_id=dag, run_id=f"manual__{uuid4().hex[:6]}", run_type="manual", conf=conf, run_after=timezone.utcnow(),
+            state=DagRunState.RUNNING,
+        )  # fmt: skip
+        session.add(run)
+        session.flush()
+        values = {"id": ti, "dag_id": dag, "run_id": run.run_id, "task_id": task, "map_index": -1, "state": state}
+        needed = {"pool": "default_pool", "pool_slots": 1, "queue": "q", "try_number": 1, "max_tries": 0}
+        session.execute(insert(TaskInstance).values(**values, **needed))
+        session.flush()
+        session.expunge(run)
+    yield ti, run
+    with create_session() as session:
+        session.execute(delete(TaskInstance).where(TaskInstance.id == ti))
+        session.execute(delete(DagRun).where(DagRun.id == run.id))
 
 
 def get(page: TestClient, path: str, who: str = "admin", role: str | None = "ADMIN", **query: str) -> Response:

@@ -8,23 +8,19 @@ from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import pytest
 from airflow.models.dag import DagModel, DagTag
-from airflow.models.dagrun import DagRun
 from airflow.models.hitl import HITLDetail
-from airflow.models.taskinstance import TaskInstance
 from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.utils.session import create_session
-from airflow.utils.state import DagRunState
-from sqlalchemy import delete, insert, update
+from sqlalchemy import delete, update
 
 from airflow_mirror.operators.pace import PaceMirrorOperator
 from airflow_mirror.page.actions import ACTIONS
 from tests.page.world import HOSTILE, World
-from tests.provider.page.asking import DAGS, get, three_mirrors
+from tests.provider.page.asking import DAGS, a_task, get, three_mirrors
 
 if TYPE_CHECKING:
     from fastapi.testclient import TestClient
@@ -166,32 +162,23 @@ def asked(
     dag: str, subject: str, *, state: str = "deferred", answered: bool = False, ours: bool = False, **conf: str
 ) -> Iterator[None]:
     """Let a run of a DAG ask a person. :param ours: it is one of the package's, by its tag."""
-    now, ti, run = timezone.utcnow(), uuid4(), f"manual__{uuid4().hex[:6]}"
-    with create_session() as session:
-        session.add(
-            DagRun(dag_id=dag, run_id=run, run_type="manual", conf=conf, run_after=now, state=DagRunState.RUNNING)
-        )
-        session.flush()
-        if ours:
-            known = session.get(DagModel, dag) is not None
-            session.merge(DagModel(dag_id=dag, bundle_name="b"))
-            session.flush()
-            session.add(DagTag(dag_id=dag, name="kafka-mirror"))
-        values = {"id": ti, "dag_id": dag, "run_id": run, "task_id": "approve", "map_index": -1, "state": state}
-        needed = {"pool": "default_pool", "pool_slots": 1, "queue": "q", "try_number": 1, "max_tries": 0}
-        session.execute(insert(TaskInstance).values(**values, **needed))
-        one = HITLDetail(ti_id=ti, options=["Approve", "Reject"], subject=subject, params={})
-        one.responded_at = now if answered else None
-        session.add(one)
-    yield
-    with create_session() as session:
-        session.execute(delete(HITLDetail).where(HITLDetail.ti_id == ti))
-        session.execute(delete(TaskInstance).where(TaskInstance.id == ti))
-        session.execute(delete(DagRun).where(DagRun.run_id == run))
-        if ours:
-            session.execute(delete(DagTag).where(DagTag.dag_id == dag))
-            if not known:
-                session.execute(delete(DagModel).where(DagModel.dag_id == dag))
+    with a_task(dag, "approve", state=state, **conf) as (ti, _):
+        with create_session() as session:
+            if ours:
+                known = session.get(DagModel, dag) is not None
+                session.merge(DagModel(dag_id=dag, bundle_name="b"))
+                session.flush()
+                session.add(DagTag(dag_id=dag, name="kafka-mirror"))
+            one = HITLDetail(ti_id=ti, options=["Approve", "Reject"], subject=subject, params={})
+            one.responded_at = timezone.utcnow() if answered else None
+            session.add(one)
+        yield
+        with create_session() as session:
+            session.execute(delete(HITLDetail).where(HITLDetail.ti_id == ti))
+            if ours:
+                session.execute(delete(DagTag).where(DagTag.dag_id == dag))
+                if not known:
+                    session.execute(delete(DagModel).where(DagModel.dag_id == dag))
 
 
 def waits(page: TestClient, who: str = "admin", role: str = "ADMIN") -> dict[str, list[str]]:

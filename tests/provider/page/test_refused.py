@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.models.xcom import XComModel
+from airflow.utils.session import create_session
+from sqlalchemy import delete
 
 from airflow_mirror.console.status import View, _shown
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.records import REFUSED
 from airflow_mirror.plan.findings import BLOCK, Finding
-from airflow_mirror.plan.refused import Refusal, forget, note
+from airflow_mirror.plan.refused import UNKEPT, Refusal, forget, note
 from tests.page.world import HOSTILE, World
-from tests.provider.page.asking import DAGS, get
+from tests.provider.page.asking import DAGS, a_task, get
 
 if TYPE_CHECKING:
+    from airflow.models.dagrun import DagRun
     from fastapi.testclient import TestClient
 
 
@@ -69,6 +80,52 @@ def test_record_that_no_task_has_written_takes_nobodys_page_away(world: World, p
     world.state.write(REFUSED.put(odd, "orders", "preview"))
     answer = get(page_anew, "/list").json()
     assert [row["refused"] for row in answer["mirrors"]] == [[]] and answer["targets"][0]["newer"]
+
+
+@contextmanager
+def left(dag: str, mirror: str, *, ago: timedelta = timedelta(0), value: Any = None) -> Iterator[DagRun]:
+    """A plan task has failed, and left what refused it."""
+    refusal = Refusal.of([Finding(BLOCK, "topic_size", HOSTILE, "too large", "Raise it.")], f"{dag}.plan, run r", 1.8e9)
+    told = {"mirror": mirror, "source": "dc1", "target": "dc2", "refusal": asdict(refusal)}
+    with a_task(dag, "plan", state="failed") as (_, run):
+        with create_session() as session:
+            at = datetime.now(UTC) - ago
+            session.add(XComModel(
+                dag_run_id=run.id, task_id="plan", dag_id=dag, run_id=run.run_id, key=UNKEPT, timestamp=at,
+                value=json.loads(json.dumps(told if value is None else value)),
+            ))  # fmt: skip
+        yield run
+        with create_session() as session:
+            session.execute(delete(XComModel).where(XComModel.dag_run_id == run.id))
+
+
+def test_first_plan_that_was_refused_is_seen_by_readers_of_its_dag_until_a_ledger_knows_its_mirror(
+    world: World, page_anew: TestClient
+) -> None:
+    """Nothing of it is on the target: only readers of its task's log heard of it."""
+    with left(DAGS[0], "fresh") as run, left(DAGS[1], "pay"), left(DAGS[0], "fresh", ago=timedelta(hours=1)):
+        answer = get(page_anew, "/list", f"anna:{DAGS[0]}", "VIEWER").json()
+        (one,) = answer["first_plans"]
+        assert (one["mirror"], one["source"], one["target_id"]) == ("fresh", "dc1", "dc2") and answer["mirrors"] == []
+        assert (one["dag"], one["run"], one["task"]) == (DAGS[0], run.run_id, "plan"), "the newest"
+        ((finding,),) = [its["findings"] for its in one["refused"]]
+        assert (finding["object"], finding["remedy"]) == (HOSTILE, "Raise it.")
+        assert get(page_anew, "/list", "anna:other", "VIEWER").json()["first_plans"] == []
+        assert len(get(page_anew, "/list").json()["first_plans"]) == 2
+        world.create({"orders": [0]})
+        world.plan("fresh", {"orders": 1}, DAGS[1])  # also where another DAG has planned it, whose readers see it
+        assert get(page_anew, "/list", f"anna:{DAGS[0]}", "VIEWER").json()["first_plans"] == []
+
+
+def odd(at: float, *findings: dict[str, str]) -> dict[str, Any]:
+    refusal = {"by": "x", "at": at, "findings": [*findings], "left": 0}
+    return {"mirror": "m", "source": "a", "target": "b", "refusal": refusal}
+
+
+@pytest.mark.parametrize("value", ["not JSON", 7, [], {}, odd(-1), odd(1, {"no": "finding"})])
+def test_what_no_plan_has_left_takes_nobodys_page_away(world: World, page_anew: TestClient, value: Any) -> None:
+    with left(DAGS[0], "old", ago=timedelta(days=8)), left(DAGS[0], "odd", value=value):
+        assert get(page_anew, "/list").json()["first_plans"] == []
 
 
 def test_status_in_the_console_says_it_too(world: World) -> None:
