@@ -138,7 +138,7 @@ test-%: setup ## one part: unit provider core e2e faults nights properties spark
 	$(BIN)/python -m tests.parts $* $(TESTS)
 
 coverage: setup ## run the unit tests and list the lines and branches that they leave out of what moves data
-	$(BIN)/python -m tests.parts unit; $(BIN)/python -m tests.coverage
+	$(BIN)/python -m tests.parts unit --coverage; $(BIN)/python -m tests.coverage
 
 mutants: setup ## change the code in ways that lose data, one by one; the unit tests must notice each
 	$(BIN)/python -m tests.mutants $(MUTANTS)

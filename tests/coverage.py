@@ -1,8 +1,8 @@
 """How much of what moves data do the unit tests go through? ``python -m tests.coverage`` shows what they left out.
 
-The unit part of the tests notes it (``python -m tests.parts unit``), and fails below the limit: nine tenths of the lines
-and nine tenths of the branches of each package. A line that was run is not a line that was tested, for which there are
-the mutants; but a line that was not run was tested by nobody.
+The unit part of the tests notes it where it is asked to (``python -m tests.parts unit --coverage``), and fails below the
+limit: nine tenths of the lines and nine tenths of the branches of each package. A line that was run is not a line that
+was tested, for which there are the mutants; but a line that was not run was tested by nobody.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def measured() -> Coverage:
     from coverage import Coverage
 
     if not DATA.exists():
-        raise FileNotFoundError(f"{DATA} is not there: run the unit tests first, python -m tests.parts unit")
+        raise FileNotFoundError(f"{DATA} is not there: run the unit tests first, python -m tests.parts unit --coverage")
     noted = Coverage(data_file=str(DATA), config_file=str(ROOT / "pyproject.toml"))
     noted.load()
     return noted

@@ -3,7 +3,8 @@
 ``make test`` is the parts that CI runs; ``make test-all`` is every part. A part that fails does not keep the next from
 running. With ``--resume`` what passed on this very tree (commit and changes) in an earlier run is left out.
 
-The unit part notes what it goes through, and fails where that is too little (``tests/coverage.py``).
+With ``--coverage`` the unit part notes what it goes through, and fails where that is too little (``tests/coverage.py``);
+``--all`` does so too. It takes half as long again, for which CI has no time.
 
 ``--on PYTHON`` runs unit and provider with another Python. In CI that is the newest one; 3.11 runs the rest.
 
@@ -30,6 +31,7 @@ from tests import coverage
 
 RESULTS = Path(".tests")
 EXAMPLES = "PROPERTY_EXAMPLES"  # in the environment: how many hypothesis tries of each property
+_COVERAGE = ("--cov", "--cov-report=")
 _ABSENT = 5  # pytest's exit status when nothing was selected: everything had passed before
 
 
@@ -62,7 +64,7 @@ PARTS = (
         2,
         "values, decisions, and the engine against a broker in the same process",
         # They wait a little now and then: three for two cores. Most modules stay whole, and with them what they share.
-        ("-n", "3", "--dist", "worksteal", "--cov", "--cov-report="),
+        ("-n", "3", "--dist", "worksteal"),
     ),
     Part(
         "provider",
@@ -95,7 +97,7 @@ PARTS = (
         ("tests/integration",),
         "nights",
         5,
-        "a night by hand, with lacking rights, a lost ledger, groups that don't come to rest",
+        "a night by hand, with lacking rights, a lost ledger, groups that don't come to rest; a way back",
         _BY_FILE,
     ),
     Part("properties", ("tests/unit",), "hypothesis", 4, "each property with 1,000 random examples", ("-n", "2"), 1000),
@@ -162,7 +164,7 @@ def run(part: Part, *more: str, python: str = sys.executable) -> Outcome:
     report = RESULTS / f"{part.name}.xml"
     report.parent.mkdir(exist_ok=True)
     report.unlink(missing_ok=True)
-    if part.name == "unit":
+    if _COVERAGE[0] in more:
         coverage.forget()
     began = time.monotonic()
     status = subprocess.run(command(part, *more, python=python), env=environment(part), check=False).returncode
@@ -216,20 +218,22 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seed", type=int, metavar="N", help="the order of the run that printed --randomly-seed=N")
     on = f"the Python that runs {' and '.join(ON_ANY)}, with all that they need (make newest)"
     parser.add_argument("--on", default=sys.executable, metavar="PYTHON", help=on)
+    parser.add_argument("--coverage", action="store_true", help="of the unit part, which fails where it is too low")
     parser.add_argument("--slowest", action="store_true", help="list the slowest ten tests of each part as well")
     arguments = parser.parse_args(argv)
     wanted = names if arguments.all else arguments.parts or CI
     more = ["--resume"] if arguments.resume else []
     more += [] if arguments.seed is None else [f"--randomly-seed={arguments.seed}"]
+    # Of a run that left tests out nobody knows what all of them go through.
+    noted = (arguments.all or arguments.coverage) and "unit" in wanted and not arguments.resume
     outcomes = []
     by_name = {part.name: part for part in PARTS}
     for part in (by_name[name] for name in dict.fromkeys(wanted)):  # in the order named
         python = arguments.on if part.name in ON_ANY else sys.executable
         print(f"\n=== {part.name}: {part.what} ({python}) ===", flush=True)
-        outcomes.append(run(part, *more, python=python))
+        outcomes.append(run(part, *more, *(_COVERAGE if noted and part.name == "unit" else ()), python=python))
     show(outcomes)
-    # Of a run that left tests out nobody knows what all of them go through.
-    far = _far_enough() if "unit" in wanted and not arguments.resume else True
+    far = _far_enough() if noted else True
     if arguments.slowest:
         for outcome in outcomes:
             for seconds, name in outcome.slowest:

@@ -168,6 +168,7 @@ def can_write(cluster: Cluster, user: str, topic: str, transactional_id: str | N
     return errors[0] is None
 
 
+@pytest.mark.months
 def test_readers_read_before_the_cutover_and_writers_write_after_it(source: Cluster, closed: Cluster) -> None:
     """The application has a certificate on the source, and is a user of SCRAM or PLAIN on the target."""
     app, names = "User:CN=app,OU=x", {r"/User:CN=(app|other),.*/": r"User:\1", "User:CN=app,OU=x": ALICE}
@@ -198,6 +199,7 @@ def test_readers_read_before_the_cutover_and_writers_write_after_it(source: Clus
         assert w.root.describe_acls() == [rule(w.there, "READ", "DENY", BOB)]
 
 
+@pytest.mark.months
 def test_rights_of_readers_follow_for_the_holder_of_the_lease(source: Cluster, closed: Cluster) -> None:
     with World(source, closed) as w, WireCluster(w.root.config) as wire:
         ledger, plan = Ledger(w.root), w.plan
@@ -227,6 +229,7 @@ def test_rights_of_readers_follow_for_the_holder_of_the_lease(source: Cluster, c
         assert len(follow(remove_acls=True).removed) == 1 and not can_read(closed, "alice", w.there)
 
 
+@pytest.mark.months
 def test_wildcard_of_the_source_opens_no_topic_of_others(source: Cluster, closed: Cluster) -> None:
     with World(source, closed) as w:
         payments = f"payments-{uuid.uuid4().hex[:8]}"
@@ -240,6 +243,7 @@ def test_wildcard_of_the_source_opens_no_topic_of_others(source: Cluster, closed
         assert not can_read(closed, "alice", payments) and not can_write(closed, "alice", payments)
 
 
+@pytest.mark.months
 def test_first_rule_of_an_open_topic_leaves_the_mirror_its_rights(source: Cluster, opened: Cluster) -> None:
     with World(source, opened, as_user="mirror", is_open=None) as w:
         w.on_source(rule(w.topic, "READ", "ALLOW", ALICE))
@@ -256,6 +260,7 @@ def test_first_rule_of_an_open_topic_leaves_the_mirror_its_rights(source: Cluste
         assert w.sync().changes == 0
 
 
+@pytest.mark.months
 def test_clusters_without_authorizer_are_named(source: Cluster, target_cluster: Cluster) -> None:
     plan = plan_of(Mirror(name="m", source="dc1", target="dc2"))
     here = ClusterAdmin(ClientConfig(source.admin_properties(), "source"))

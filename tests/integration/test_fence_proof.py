@@ -108,6 +108,7 @@ def three() -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.mark.nights
 @pytest.mark.parametrize(("user", "by"), [("mirror", "answers"), ("admin", "acls")])
 def test_every_leader_proves_the_fence_to_a_user_whom_acls_bind(
     three: Cluster, topic_name: str, tmp_path: Path, user: str, by: str
@@ -139,6 +140,7 @@ def test_every_leader_proves_the_fence_to_a_user_whom_acls_bind(
                 prove(run)
 
 
+@pytest.mark.nights
 def test_transaction_without_data_holds_the_fence_until_its_marker(
     three: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
@@ -170,6 +172,7 @@ def test_transaction_without_data_holds_the_fence_until_its_marker(
         assert not run.report.is_fenced
 
 
+@pytest.mark.nights
 def test_ids_of_which_acls_hide_one_are_never_taken_for_all(three: Cluster, topic_name: str) -> None:
     """Open by default, so that only the ids that have ACLs are hidden from whom these do not name."""
     theirs = rule(f"{topic_name}-a", "WRITE", "ALLOW", "User:alice", kind="TRANSACTIONAL_ID")
@@ -205,6 +208,7 @@ def test_ids_of_which_acls_hide_one_are_never_taken_for_all(three: Cluster, topi
             hidden()
 
 
+@pytest.mark.nights
 def test_swapped_fence_lets_in_the_mirror_and_no_application(three: Cluster, topic_name: str, tmp_path: Path) -> None:
     """Producers hammer the topics all the time, and another one beside them, which has the same grants."""
     granted, everybodys, other = (f"{topic_name}-{name}" for name in ("granted", "everybodys", "other"))

@@ -35,6 +35,7 @@ def oblivious() -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.mark.faults
 def test_a_held_lease_is_renewed_and_its_tasks_notice_nothing(
     oblivious: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,7 @@ def said_in_time(target: ClusterAdmin, mirror: str) -> tuple[object, object]:
     return (sign.summary.get("lag_s"), sign.summary.get("headroom_s")) if sign else (None, None)
 
 
+@pytest.mark.months
 def test_what_was_copied_is_followed_without_spark(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
 ) -> None:

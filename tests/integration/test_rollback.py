@@ -144,6 +144,7 @@ def world(two: tuple[Cluster, Cluster], topic_name: str, tmp_path: Path) -> Iter
         yield World(*two, topic_name, tmp_path, close)
 
 
+@pytest.mark.nights
 def test_armed_reverse_mirror_writes_where_no_application_may(world: World) -> None:
     old, new, topic = world.old, world.new, world.topic
     with pytest.raises(NoWayBack, match="no cutover of it"):
@@ -187,6 +188,7 @@ def test_old_source_that_was_written_to_has_no_way_back(world: World) -> None:
     assert world.answers(world.old, "mirror") == {MAY_NOT}
 
 
+@pytest.mark.nights
 def test_thousand_records_after_the_opening_come_back_at_the_same_offsets(world: World, tmp_path: Path) -> None:
     old, new, topic = world.old, world.new, world.topic
     report_of = world.cut_over()

@@ -58,6 +58,26 @@ def test_parts_run_in_the_order_named_and_each_once(monkeypatch: pytest.MonkeyPa
     assert parts.main([second, first, second]) == 0 and ran == [second, first]
 
 
+def test_coverage_is_noted_and_judged_for_who_asks_and_never_of_a_part_of_the_tests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: dict[str, bool] = {}
+    judged: list[bool] = []
+
+    def run(part: parts.Part, *more: str, **_: Any) -> SimpleNamespace:
+        given[part.name] = "--cov" in more
+        return SimpleNamespace(ok=True)
+
+    monkeypatch.setattr(parts, "run", run)
+    monkeypatch.setattr(parts, "show", lambda _: None)
+    monkeypatch.setattr(parts, "_far_enough", lambda: judged.append(True) or False)
+    assert parts.main(["unit"]) == 0 and not given["unit"] and judged == []
+    assert parts.main(["unit", "--coverage", "--resume"]) == 0 and not given["unit"] and judged == []
+    assert parts.main(["provider", "--coverage"]) == 0 and not given["provider"] and judged == []
+    assert parts.main(["unit", "--coverage"]) == 1 and given["unit"] and judged == [True]
+    assert parts.main(["--all"]) == 1 and given["unit"] and [name for name, noted in given.items() if noted] == ["unit"]
+
+
 def test_another_python_runs_what_belongs_to_no_version_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: dict[str, str] = {}
 
@@ -67,6 +87,5 @@ def test_another_python_runs_what_belongs_to_no_version_alone(monkeypatch: pytes
 
     monkeypatch.setattr(parts, "run", run)
     monkeypatch.setattr(parts, "show", lambda _: None)
-    monkeypatch.setattr(parts, "_far_enough", lambda: True)
     assert parts.main([*parts.CI, "--on", "python3.x"]) == 0
     assert ran == {"unit": "python3.x", "provider": "python3.x", "core": sys.executable, "e2e": sys.executable}
