@@ -13,6 +13,7 @@ import hashlib
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -24,6 +25,7 @@ from airflow_mirror.errors import InputError
 _NO_KERBEROS = "No provider for SASL mechanism GSSAPI"  # librdkafka's wheels have none
 _SILENCE_S = 30.0
 _POLL_S = 0.1
+_AT_ONCE = 4  # clients of each cluster
 _FIELDS = ("key", "value", "headers", "timestamp")
 
 Row = tuple[Any, ...]
@@ -95,29 +97,43 @@ def spot_check(
     from confluent_kafka import KafkaException
 
     rounds = list(_drawn(stretches, places, random.Random(seed)))
-    if not rounds:
-        return SpotCheck(seed=seed)
     seen: dict[tuple[TopicPartition, int], tuple[Row, Row | None]] = {}
-    gone = 0
+    gone = set[tuple[TopicPartition, int]]()
     try:
-        with closing(_Reader(source, isolation)) as here, closing(_Reader(target, isolation)) as there:
-            for drawn in rounds:
-                first = here.first({one.source: (place, one.end) for one, place in drawn.items()})
-                by_source = {one.source: one for one in drawn}
-                wanted = {by_source[tp].target: (offset, offset + 1) for tp, (offset, _) in first.items()}
-                copies = there.first(wanted)
-                for tp, (offset, row) in first.items():
-                    one = by_source[tp]
-                    copy = copies.get(one.target)
-                    if copy is None and one.may_lack:
-                        gone += 1
-                    else:
-                        seen[tp, offset] = row, None if copy is None else copy[1]
+        # A client that is told to read elsewhere waits for most of its time.
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for found, lacking in pool.map(
+                lambda its: _read(its, source, target, isolation),
+                [its for n in range(_AT_ONCE) if (its := rounds[n::_AT_ONCE])],
+            ):
+                seen |= found
+                gone |= lacking
     except (KafkaException, TimeoutError) as e:
         said = _said(e, source, target)
         return SpotCheck(seed=seed, left_out=[said]) if _NO_KERBEROS in said else SpotCheck(seed=seed, failed=said)
     differences = [line for (tp, offset), rows in sorted(seen.items()) if (line := _difference(tp, offset, *rows))]
-    return SpotCheck(seed=seed, records=len(seen), gone=gone, differences=differences)
+    return SpotCheck(seed=seed, records=len(seen), gone=len(gone), differences=differences)
+
+
+def _read(
+    rounds: Sequence[Mapping[Stretch, int]], source: ClientConfig, target: ClientConfig, isolation: str
+) -> tuple[dict[tuple[TopicPartition, int], tuple[Row, Row | None]], set[tuple[TopicPartition, int]]]:
+    """Return the record behind each place on both sides, and of which the target has none and may lack it."""
+    seen: dict[tuple[TopicPartition, int], tuple[Row, Row | None]] = {}
+    gone = set[tuple[TopicPartition, int]]()
+    with closing(_Reader(source, isolation)) as here, closing(_Reader(target, isolation)) as there:
+        for drawn in rounds:
+            first = here.first({one.source: (place, one.end) for one, place in drawn.items()})
+            by_source = {one.source: one for one in drawn}
+            copies = there.first({by_source[tp].target: (offset, offset + 1) for tp, (offset, _) in first.items()})
+            for tp, (offset, row) in first.items():
+                one = by_source[tp]
+                copy = copies.get(one.target)
+                if copy is None and one.may_lack:
+                    gone.add((tp, offset))
+                else:
+                    seen[tp, offset] = row, None if copy is None else copy[1]
+    return seen, gone
 
 
 def require_clients(*clusters: ClientConfig) -> None:
