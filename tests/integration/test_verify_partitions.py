@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,8 @@ from confluent_kafka import Producer
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import MirrorError
+from airflow_mirror.jobs.driver import arguments, entry, verify
+from airflow_mirror.jobs.request import VerifyRequest
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.sync.maps import MapSource
@@ -335,6 +338,34 @@ def test_job_compares_in_the_isolation_of_its_mirror(
     summary = summary_of(tmp_path / "log")
     assert summary["end_offsets"] == {f"{topic_name}-0": ranges[0].end_offset}
     assert summary["records"] == len(read(target_cluster, topic_name))
+
+
+def test_what_little_is_new_is_compared_without_spark(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its executors start while a fence, or a person, waits for them."""
+
+    def never() -> Any:
+        raise AssertionError("Spark was started")
+
+    def compare(*more: str) -> tuple[int, dict[str, Any]]:
+        argv = [*clusters, "--include", topic_name, "--end", "latest", "--spot-checks", "0", *more]
+        parser = arguments.parser("verify.py", verify.DESCRIPTION, VerifyRequest)
+        status = entry.run(parser, argv, VerifyRequest, lambda given, state: verify.verify(given, state, never))
+        return status, json.loads(capsys.readouterr().out.splitlines()[-1])
+
+    clusters = properties_of(tmp_path, source_cluster, target_cluster)
+    for cluster in (source_cluster, target_cluster):
+        create(cluster, topic_name)
+        fill(cluster, topic_name, irregular(20))
+    with pytest.raises(AssertionError, match="Spark was started"):
+        compare("--level", "records")
+    status, summary = compare("--level", "records", "--only-new")
+    assert (status, summary["records"], summary["differences"]) == (0, 20, [])
+    fill(source_cluster, topic_name, irregular(3, seed=1))
+    fill(target_cluster, topic_name, irregular(3, seed=2))
+    status, summary = compare("--only-new")
+    assert status == 1 and "value at offset 20" in str(summary["differences"])
 
 
 @pytest.mark.spark
