@@ -14,11 +14,11 @@ from typing import Any
 
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from airflow_mirror.plan.refused import UNKEPT, Refusal
 
-_MOST = 200
+_MOST, _EACH = 1000, 20  # in all, and of one task: a form may name another mirror in each run
 _FOR = timedelta(days=7)  # who has not come back to it by then will not
 
 
@@ -45,25 +45,29 @@ class FirstPlan:
 
 
 def refused() -> list[FirstPlan]:
-    """Return the last one of each mirror, newest first; of whatever DAG."""
-    asked = (
+    """Return the last one of each mirror of each DAG, newest first."""
+    # A DAG that plans every five minutes leaves one each time, and must not push those of others out.
+    number = func.row_number().over(
+        partition_by=(XComModel.dag_id, XComModel.task_id, XComModel.map_index), order_by=XComModel.timestamp.desc()
+    )
+    numbered = (
         select(
-            XComModel.dag_id, XComModel.run_id, XComModel.task_id, XComModel.map_index, XComModel.value
+            XComModel.dag_id, XComModel.run_id, XComModel.task_id, XComModel.map_index, XComModel.value,
+            XComModel.timestamp, number.label("number"),
         )
         .where(XComModel.key == UNKEPT, XComModel.timestamp > datetime.now(UTC) - _FOR)
-        .order_by(XComModel.timestamp.desc())
-        .limit(_MOST)
+        .subquery()
     )  # fmt: skip
+    asked = select(numbered).where(numbered.c.number <= _EACH).order_by(numbered.c.timestamp.desc()).limit(_MOST)
     with create_session() as session:
         rows = session.execute(asked).all()
-    found: dict[tuple[str, str], FirstPlan] = {}
-    for dag, run, task, index, value in rows:
+    found: dict[tuple[str, str, str], FirstPlan] = {}
+    for dag, run, task, index, value, *_ in rows:
         # Any task may push any value under any key, and a site's own backend something else in its place.
-        with suppress(KeyError, TypeError, ValueError):
+        with suppress(Exception):
             plan = _read(value if isinstance(value, Mapping) else json.loads(value))
-            found.setdefault(
-                (plan["target"], plan["mirror"]), FirstPlan(dag=dag, run=run, task=task, map_index=index, **plan)
-            )
+            one = FirstPlan(dag=dag, run=run, task=task, map_index=index, **plan)
+            found.setdefault((dag, one.target, one.mirror), one)
     return [*found.values()]
 
 

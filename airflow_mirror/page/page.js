@@ -216,7 +216,7 @@ function List() {
 }
 
 // Mirrors that no ledger knows yet: their first plan was refused, and nothing was written anywhere.
-const FirstPlans = ({ plans }) => plans.map((row) => h(Panel, { key: `${row.target} ${row.mirror}`, mb: 4 },
+const FirstPlans = ({ plans }) => plans.map((row) => h(Panel, { key: `${row.dag} ${row.target} ${row.mirror}`, mb: 4 },
   h(Flex, { gap: 3, align: "center", wrap: "wrap" }, h(Text, { fontWeight: 600, overflowWrap: "anywhere" }, row.mirror), h(Arrow, { row }), h(Muted, null, "not begun"),
     h(Link, { to: taskOf(row) }, h(Text, { color: "fg.info", fontSize: "sm" }, "Its task"))),
   h(Refused, { row, most: 3 })));

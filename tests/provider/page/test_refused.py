@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -117,12 +117,23 @@ def test_first_plan_that_was_refused_is_seen_by_readers_of_its_dag_until_a_ledge
         assert get(page_anew, "/list", f"anna:{DAGS[0]}", "VIEWER").json()["first_plans"] == []
 
 
-def odd(at: float, *findings: dict[str, str]) -> dict[str, Any]:
+def odd(at: float, *findings: object) -> dict[str, Any]:
     refusal = {"by": "x", "at": at, "findings": [*findings], "left": 0}
     return {"mirror": "m", "source": "a", "target": "b", "refusal": refusal}
 
 
-@pytest.mark.parametrize("value", ["not JSON", 7, [], {}, odd(-1), odd(1, {"no": "finding"})])
+def test_no_other_dag_hides_a_refusal_or_pushes_it_out(world: World, page: TestClient) -> None:
+    """Two teams copy from one form, and a DAG that plans every five minutes leaves one each time."""
+    with ExitStack() as close:
+        close.enter_context(left(DAGS[0], "fresh", ago=timedelta(hours=2)))
+        for minutes in range(30):
+            close.enter_context(left(DAGS[1], "fresh", ago=timedelta(minutes=minutes)))
+        (one,) = get(page, "/list", f"anna:{DAGS[0]}", "VIEWER").json()["first_plans"]
+        assert (one["dag"], one["mirror"]) == (DAGS[0], "fresh")
+        assert {one["dag"] for one in get(page, "/list").json()["first_plans"]} == {*DAGS}
+
+
+@pytest.mark.parametrize("value", ["not JSON", 7, [], {}, odd(-1), odd(1, {"no": "finding"}), odd(1, "x")])
 def test_what_no_plan_has_left_takes_nobodys_page_away(world: World, page_anew: TestClient, value: Any) -> None:
     with left(DAGS[0], "old", ago=timedelta(days=8)), left(DAGS[0], "odd", value=value):
         assert get(page_anew, "/list").json()["first_plans"] == []
