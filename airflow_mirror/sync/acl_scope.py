@@ -24,6 +24,7 @@ class Scope:
     :param topics: source topic -> target topic, of the plan.
     :param groups: of the mirror, on the source.
     :param own_source: the principal of the mirror itself on the source; ``own_target``: on the target.
+    :param joining: target topics that will be the mirror's.
     :param there: the target's rules.
     :param others: what on the target is not the mirror's, see :func:`others`.
     :param cluster_wide: rules about the cluster, delegation tokens and users are copied as well.
@@ -34,6 +35,7 @@ class Scope:
     groups: frozenset[str]
     own_source: str
     own_target: str
+    joining: frozenset[str] = frozenset()
     there: frozenset[Acl] = frozenset()
     others: Patterns = frozenset()
     cluster_wide: bool = False

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -146,7 +146,7 @@ def diff(source: AbstractSet[Acl], scope: Scope, phase: str, open_by_default: bo
     missing = [rule for rule in due if rule not in scope.there]
     every = {w.rule for w in found.wanted}
     writers = writers_of((*scope.there, *every), scope)
-    closed = closing(missing, scope, open_by_default)
+    closed = closing({*missing}, scope.there & every, scope, open_by_default)
     return AclDiff(
         own=closed.own,
         deny=tuple(rule for rule in missing if rule.permission == "DENY"),
@@ -264,6 +264,7 @@ def read_scope(
         groups=frozenset({*plan.groups, *selected}),
         own_source=own_principal(source, own) if source else "",
         own_target=own_principal(target, own) if source else own.get(target.role) or target.principal or "",
+        joining=_joining(plan, source) if source else frozenset(),
         there=_rules_of_target(target),
         cluster_wide=cluster_wide,
     )
@@ -272,6 +273,18 @@ def read_scope(
     strangers = others(scope, topics, groups, own_patterns(rules, scope))
     own_memory = {(TOPIC, ("LITERAL", name)) for name in LEDGER} | {(GROUP, ("LITERAL", OWN_IDS[0]))}
     return replace(scope, others=strangers if source else strangers | own_memory)
+
+
+def _joining(plan: Plan, source: ClusterAdmin) -> frozenset[str]:
+    """Return the target's names of topics that the mirror will take in."""
+    # Rights come before the topic: one that is created and can't be described does not become the plan's.
+    mirror, planned = plan.mirror, {t.source_topic for t in plan.topics}
+    found = set()
+    for name in source.topic_names() if mirror.sync_topics else ():
+        if name not in planned and mirror.selects_topic(name):
+            with suppress(InvalidField):  # whoever looks at topics says that it can't join
+                found.add(mirror.naming.target_topic(name))
+    return frozenset(found.difference(plan.known_topics))
 
 
 def _rules_without_fence(

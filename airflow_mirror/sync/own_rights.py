@@ -3,14 +3,18 @@
 Where ``allow.everyone.if.no.acl.found`` is true, a topic without any rule is open to everybody; so are groups,
 transactional ids and the cluster. The first rule for one principal closes it to all others, the mirror included. So the
 mirror's principal gets its literal rights before that, and nobody else does.
+
+A rule may close what comes later: ``*`` a topic that joins, and a literal one a group that does not exist yet. So rules
+that the target has already count as well, if the mirror wants them; any other one is somebody else's, who has closed it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from airflow_mirror.common.policy import DECISIONS, OWN_IDS
+from airflow_mirror.common.policy import LEDGER, OWN_IDS
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.sync.acl_scope import (
     GROUP,
@@ -33,7 +37,7 @@ _RIGHTS = {
 }
 # Where a mirror works besides its topics and groups.
 _ALWAYS = (
-    (TOPIC, ("LITERAL", DECISIONS)), (TOPIC, ("PREFIXED", "__airflow-mirror.")),
+    *((TOPIC, ("LITERAL", name)) for name in sorted(LEDGER)), (TOPIC, ("PREFIXED", "__airflow-mirror.")),
     (GROUP, ("PREFIXED", OWN_IDS[0])), (TRANSACTIONAL_ID, ("PREFIXED", OWN_IDS[0])),
     (CLUSTER, ("LITERAL", "kafka-cluster")),
 )  # fmt: skip
@@ -51,29 +55,38 @@ class Closing:
     lost: tuple[str, ...] = ()
 
 
-def closing(new: Iterable[Acl], scope: Scope, open_by_default: bool | None) -> Closing:
-    """Return what new rules of the target close.
+def closing(new: AbstractSet[Acl], kept: AbstractSet[Acl], scope: Scope, open_by_default: bool | None) -> Closing:
+    """Return what rules of the target close.
 
+    :param new: rules that it gets.
+    :param kept: those that it has and that the mirror wants.
     :param open_by_default: whether a resource without rules is open to everybody; None: unknown, so it may be.
     """
     if open_by_default is False:
         return Closing()
-    by_name, patterns = _index(new)
-    there, there_patterns = _index(scope.there)
+    by_name, patterns = _index(new | kept)
+    there, there_patterns = _index(scope.there - kept)
     own: list[Acl] = []
     lost: list[str] = []
-    places = [(TOPIC, ("LITERAL", name)) for name in sorted(scope.target_topics)]
-    places += [(GROUP, ("LITERAL", name)) for name in sorted(scope.groups)]
-    for place in (*places, *_ALWAYS):
-        added = _applying(place, by_name, patterns)
+    for place in _places(scope):
+        closed_by = _applying(place, by_name, patterns)
         before = _applying(place, there, there_patterns)
         rights = _rights(place, scope.own_target)
         # A run that was killed in the middle of its own rights is completed by the next one.
-        if not added or not set(before) <= set(rights):
+        if not closed_by or not set(before) <= set(rights):
             continue
         own += [rule for rule in rights if rule not in before]
-        lost.append(_line(place, added, open_by_default))
+        if not new.isdisjoint(closed_by):
+            lost.append(_line(place, closed_by, open_by_default))
     return Closing(tuple(rule for rule in own if rule not in scope.there), tuple(lost))
+
+
+def _places(scope: Scope) -> Iterator[tuple[str, Pattern]]:
+    """Return where the mirror works on the target, and will."""
+    topics = sorted({*scope.target_topics, *scope.joining, *scope.mirror.trace_topics})
+    yield from ((TOPIC, ("LITERAL", name)) for name in topics)
+    yield from ((GROUP, ("LITERAL", name)) for name in sorted(scope.groups))
+    yield from _ALWAYS
 
 
 def _rights(place: tuple[str, Pattern], principal: str) -> list[Acl]:

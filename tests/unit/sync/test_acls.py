@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_mirror.common.policy import DECISIONS
+from airflow_mirror.common.policy import DECISIONS, MAPS, STATE, WISHES
 from airflow_mirror.errors import (
     InvalidField,
     MissingRight,
@@ -335,10 +335,52 @@ def test_groups_ids_and_the_ledger_do_not_lock_the_mirror_out() -> None:
     source, target = Cluster("source", *every, groups=["app"]), Cluster("target", open_by_default=True)
     own = synced(source, target, phase=CUTOVER).diff.own
     assert {(one.resource_type, one.pattern_type, one.name) for one in own} == {
-        ("TOPIC", "LITERAL", "orders"), ("TOPIC", "LITERAL", DECISIONS), ("TOPIC", "PREFIXED", "__airflow-mirror."),
+        ("TOPIC", "LITERAL", "orders"), ("TOPIC", "PREFIXED", "__airflow-mirror."),
+        *(("TOPIC", "LITERAL", name) for name in (DECISIONS, STATE, MAPS, WISHES)),
         ("GROUP", "LITERAL", "app"), ("GROUP", "PREFIXED", "airflow-mirror:"),
         ("TRANSACTIONAL_ID", "PREFIXED", "airflow-mirror:"),
     }  # fmt: skip
+
+
+def own_names(report: AclReport) -> set[str]:
+    return {one.name for one in report.diff.own}
+
+
+MONITORING = rule("*", "READ", "ALLOW", ALICE)
+
+
+def test_traces_do_not_lock_the_mirror_out() -> None:
+    target = Cluster("target", open_by_default=True)
+    traces = {"traces": ["checkpoints", "offset-syncs"]}
+    assert own_names(synced(Cluster("source", MONITORING), target, **traces)) >= {
+        "dc1.checkpoints.internal", "mm2-offset-syncs.dc1.internal"
+    }  # fmt: skip
+    assert synced(Cluster("source", MONITORING), target, **traces).changes == 0
+
+
+def test_a_topic_behind_a_pattern_is_the_mirrors_before_it_joins() -> None:
+    """One that it creates and can't describe would never become the plan's."""
+    target = Cluster("target", open_by_default=True)
+    synced(Cluster("source", MONITORING, topics=["orders"]), target)
+    source = Cluster("source", MONITORING, topics=["orders", "new", "not-ours", "__internal"])
+    kept_out = {"exclude_topics": ["not-ours"]}
+    assert synced(source, target, sync_topics=False, **kept_out).changes == 0
+    report = synced(source, target, **kept_out)
+    assert own_names(report) == {"new"} and report.diff.lost == ()  # nobody had access who has none now
+    assert synced(source, target, ["orders", "new"], **kept_out).changes == 0
+    late = Cluster("target", *(target.acls - set(report.diff.own)), open_by_default=True)
+    assert own_names(synced(source, late, ["orders", "new"], **kept_out)) == {"new"}
+
+
+def test_a_group_whose_rules_were_there_first_is_the_mirrors_too() -> None:
+    first, target = rule("app", "READ", "ALLOW", BOB, kind="GROUP"), Cluster("target", open_by_default=True)
+    assert own_names(synced(Cluster("source", first), target)) == set() and target.acls == {first}
+    assert own_names(synced(Cluster("source", first, groups=["app"]), target)) == {"app"}
+
+
+def test_what_somebody_else_closed_stays_closed_to_the_mirror() -> None:
+    target = Cluster("target", MONITORING, rule("orders", "READ", "ALLOW", BOB), open_by_default=True)
+    assert "orders" not in own_names(synced(Cluster("source", MONITORING), target))
 
 
 # --- what can't be ----------------------------------------------------------------------------------------------------
