@@ -57,7 +57,6 @@ class ConfigReport(PassReport):
     given_up: list[str] = listed("set back by somebody else", SAID)
     refused: list[str] = listed("refused by the target", SAID)
     left_out: list[str] = listed("left out", SAID)
-    failed: list[str] = listed("failed", SAID)
 
 
 class ConfigFollower(Pass[ConfigReport]):

@@ -31,7 +31,7 @@ from airflow_mirror.sync.maps import OffsetMaps
 from airflow_mirror.sync.write_permit import WritePermit
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wording import count
+from airflow_mirror.wording import count, some
 
 SAID = "{count} {what}, as {line}"
 _SHOWN = 10  # of each list
@@ -81,14 +81,16 @@ class PassReport:
     """What a pass found and did. A subclass declares what it counts (figures) and what it lists.
 
     :cvar head: how its line begins, with figures as ``{topics:topic}``.
+    :cvar level: the figure that is 0 where nothing follows: then what failed is an error; empty: it never is.
     :param left_out: what does not follow, and why.
     :param failed: what could not be read or written, and why; the next pass tries again.
     :param took_s: seconds.
     """
 
     head: ClassVar[str]
+    level: ClassVar[str] = ""
     left_out: list[str] = listed("left out")
-    failed: list[str] = listed("failed")
+    failed: list[str] = listed("failed", SAID)
     took_s: float = 0.0
 
     def __str__(self) -> str:
@@ -99,7 +101,7 @@ class PassReport:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values, a few kilobytes; ``said`` are lines that a person should know.
 
-        Of each list: how long it is, and its first lines.
+        Of each list: how long it is, and its first lines. ``error`` as of a pass that was cut off, if it did no more.
         """
         said = [
             _say(of.said, found, of, line)[:_LONGEST]
@@ -112,7 +114,9 @@ class PassReport:
             else value
             for name, value in vars(self).items()
         }
-        return {"said": said, **brief}
+        nothing = self.failed and self.level and not getattr(self, self.level)
+        error = {"error": some((line[:_LONGEST] for line in sorted(self.failed)), 1)} if nothing else {}
+        return {"said": said, **brief, **error}
 
     @property
     def _lists(self) -> list[tuple[list[str], _Listed]]:

@@ -26,8 +26,13 @@ from airflow_mirror.sync.following.deciding import NEWER_NOTE, GroupDecision, St
 from airflow_mirror.sync.following.notes import Note
 from airflow_mirror.sync.following.reading import Reading, failures
 from airflow_mirror.sync.passes import Pass, PassReport, listed
+from airflow_mirror.wording import count
 
 _AT_ONCE = 200  # groups between two confirmations of the lease
+_UNSEEN = (
+    "the source shows none of the {count} that followed, such as {one}: unless they were deleted, DESCRIBE on groups is "
+    "missing there, and Kafka does not say so"
+)
 
 
 @dataclass(kw_only=True)
@@ -41,10 +46,11 @@ class FollowReport(PassReport):
     :param left_alone: positions that are not the mirror's, or have no place on the target.
     :param active: groups with members on the target.
     :param gone: groups that have followed, and that the source no longer has.
+    :param unseen: that these are all of them.
     :param left_out: topics whose positions don't follow; that the source lists no group at all.
     """
 
-    head = "{groups:group} kept level"
+    head, level = "{groups:group} kept level", "groups"
     groups: int = 0
     positions: int = 0
     written: int = 0
@@ -52,6 +58,7 @@ class FollowReport(PassReport):
     left_alone: list[str] = listed("left alone", "{count} position(s) left alone, as {line}")
     active: list[str] = listed("groups active on the target")
     gone: list[str] = listed("gone at the source")
+    unseen: list[str] = listed(said="{line}")
 
 
 class GroupFollower(Pass[FollowReport]):
@@ -79,6 +86,8 @@ class GroupFollower(Pass[FollowReport]):
         stored = dict(self._state.read())
         noted = {key.removeprefix(notes.prefix(self._mirror.name)): notes.load(value) for key, value in stored.items()}
         report.gone += noted.keys() - here.keys() - unread
+        if report.gone and not here:
+            report.unseen.append(_UNSEEN.format(count=count(len(report.gone), "group"), one=min(report.gone)))
         standings = reading.standings(topics, here)
         # Behind that, which may take a minute: a position that somebody sets meanwhile is his, and no commit of ours.
         states = {g.group_id: g.state for g in self._target.groups()}
@@ -145,10 +154,13 @@ class GroupFollower(Pass[FollowReport]):
             report.left_alone += [f"{group} at {tp}: {d.left}" for tp, d in decision.decisions.items() if d.left]
             if group in report.active:
                 continue
-            following = {tp: d for tp, d in decision.decisions.items() if d.goal is not None}
+            done = commit.done if commit is not None else set()
+            following = {
+                tp: d for tp, d in decision.decisions.items() if d.goal is not None and (tp in done or not d.writes)
+            }
             report.held += [
                 f"{group} at {tp}: held at {d.goal.offset}" for tp, d in following.items() if d.held and d.goal
             ]
             report.groups += bool(following)
             report.positions += len(following)
-            report.written += len(commit.done) if commit else 0
+            report.written += len(done)

@@ -54,7 +54,7 @@ Configs = Mapping[str, Mapping[str, "ConfigEntry"]]
 class StartsReport(PassReport):
     """One pass over all partitions. What does not follow stands in one of the lists, with its cause.
 
-    :param topics: topics whose log starts follow.
+    :param topics: topics whose log starts follow, and of which nothing was refused.
     :param moved: partitions of which this pass deleted records.
     :param kept: partitions of which somebody deleted records at the source; the target keeps them.
     :param compacted: topics whose ``cleanup.policy`` this pass set: compaction is back, or ended.
@@ -63,7 +63,7 @@ class StartsReport(PassReport):
     :param left_alone: partitions whose log starts don't follow.
     """
 
-    head = "{topics:topic} kept level"
+    head, level = "{topics:topic} kept level", "topics"
     topics: int = 0
     moved: int = 0
     kept: list[str] = listed(
@@ -162,9 +162,9 @@ class StartFollower(Pass[StartsReport]):
             if changed:
                 self._right.confirm(self._target.wire)
                 self._state.write(changed, self._right.check)
-            self._delete(goals, report)
+            refused = self._delete(goals, report)
         self._compact(topics, configs, standings, report)
-        report.topics = len(ids)
+        report.topics = len(ids.keys() - refused)
 
     def _standings(self, topics: Mapping[str, TopicPlan], report: StartsReport) -> dict[TopicPartition, Standing]:
         """Return where both logs begin and end, by target partition."""
@@ -341,8 +341,9 @@ class StartFollower(Pass[StartsReport]):
                 found[tp] = goal
         return found
 
-    def _delete(self, goals: Offsets, report: StartsReport) -> None:
-        wire, tps = self._target.wire, sorted(goals)
+    def _delete(self, goals: Offsets, report: StartsReport) -> set[str]:
+        """Delete records; return the topics of which some were not."""
+        wire, tps, refused = self._target.wire, sorted(goals), set[str]()
         for at in range(0, len(tps), _AT_ONCE):
             some = {tp: goals[tp] for tp in tps[at : at + _AT_ONCE]}
             self._right.confirm(wire)
@@ -352,9 +353,11 @@ class StartFollower(Pass[StartsReport]):
             done, errors = wire.ask_each("DeleteRecords", some, delete, "Delete")
             report.moved += len(done)
             report.failed += [f"{tp}: {error}" for tp, error in errors.items()]
+            refused |= {tp.topic for tp in errors}
             for tp in done:
                 self._there_since[tp] = some[tp], self._clock()
                 log.info("%s: records below %d deleted, as at the source", tp, some[tp])
+        return refused
 
     def _compact(
         self, topics: Mapping[str, TopicPlan], configs: Configs, standings: Mapping[TopicPartition, Standing],

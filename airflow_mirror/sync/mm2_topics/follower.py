@@ -34,7 +34,7 @@ class TraceReport(PassReport):
     :param left_out: topics and positions without a place on the target.
     """
 
-    head = "{checkpoints:checkpoint} kept level"
+    head, level = "{checkpoints:checkpoint} kept level", "checkpoints"
     checkpoints: int = 0
     written: int = 0
     syncs: int = 0

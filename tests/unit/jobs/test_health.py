@@ -18,6 +18,7 @@ from airflow_mirror.jobs.runner.active import ActiveTail, Sign
 from airflow_mirror.jobs.runner.wishes import Wish
 from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.sync.following.follower import FollowReport
 from airflow_mirror.sync.lag import PartitionLag
 from airflow_mirror.wire.errors import ApiNotServed
 from tests.builders import plan_of, topic_plan
@@ -170,6 +171,18 @@ def test_what_follows_fails_with_an_error_and_warns_with_a_remark() -> None:
         ("notes", "t: retention.ms was changed", False),
         ("notes", "groups: 1 position(s) left alone", False),
     ]
+
+
+def test_a_pass_that_fails_of_some_warns_and_one_of_which_nothing_follows_fails() -> None:
+    def told(report: FollowReport) -> list[tuple[str, str, bool]]:
+        return found(tail=sign(follows={"groups": {"error": None, **report.to_dict()}}))
+
+    assert told(FollowReport(groups=1, failed=["g: no right"])) == [("notes", "groups: failed: g: no right", False)]
+    assert told(FollowReport(failed=["g: no right", "h: no right"])) == [
+        ("follow", "groups do not follow: g: no right and 1 more", True),
+        ("notes", "groups: 2 failed, as g: no right", False),
+    ]
+    assert told(FollowReport(left_out=["the source lists no group"], gone=["g"])) == []
 
 
 def test_what_has_not_followed_for_long_is_told_although_it_reports_no_error() -> None:

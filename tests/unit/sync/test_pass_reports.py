@@ -65,8 +65,9 @@ def samples() -> dict[str, Any]:
         "groups": FollowReport(groups=2, positions=3, took_s=0.5),
         "groups, with all": FollowReport(
             groups=2, positions=3, written=1, held=two("held"), left_alone=two("alone"), active=two("active"),
-            gone=two("gone"), left_out=two("left"), failed=two("failed"), took_s=0.5,
+            gone=two("gone"), unseen=["none is seen"], left_out=two("left"), failed=two("failed"), took_s=0.5,
         ),
+        "groups, none follows": FollowReport(failed=two("failed"), took_s=0.5),
         "heartbeats": HeartbeatReport(topics=2),
         "heartbeats, with all": HeartbeatReport(topics=1, seen=False, failed=two("failed")),
         "log_starts": StartsReport(topics=2, took_s=0.5),

@@ -273,6 +273,37 @@ def test_unreadable_groups_and_leaderless_partitions_keep_no_other_from_followin
     assert [line[:14] for line in report.left_alone] == ["c at orders-1:"]
 
 
+def test_groups_that_may_not_be_set_do_not_count_and_are_an_error_if_they_are_all(world: World) -> None:
+    for group in ("a", "b"):
+        world.source.put(group, 10, 20)
+    world.target.forbidden.add("a")
+    report = world.follow()
+    assert (report.groups, report.positions) == (1, 2) and "error" not in report.to_dict()
+    assert report.to_dict()["said"][0].startswith("failed: a: ")
+    world.target.forbidden.add("b")
+    world.source.put("b", 30)
+    report = world.follow()
+    assert (report.groups, report.positions) == (1, 1), "its other position is where it was"
+    world.source.put("b", 30, 40)
+    report = world.follow()
+    assert report.groups == 0 and report.to_dict()["error"].endswith(" and 1 more")
+
+
+def test_a_source_that_shows_no_group_any_more_is_told_to_a_person(world: World) -> None:
+    """Without DESCRIBE on groups Kafka lists none. One application that deletes its group is ordinary."""
+    assert world.follow().to_dict()["said"] == [], "there was none before"
+    for group in ("a", "b"):
+        world.source.put(group, 10, 20)
+    world.follow()
+    hidden = {group: world.source.positions.pop(group) for group in ("a",)}
+    assert world.follow().to_dict()["said"] == []
+    hidden["b"] = world.source.positions.pop("b")
+    report = world.follow().to_dict()
+    assert len(report["said"]) == 1 and "shows none of the 2 groups that followed, such as a" in report["said"][0]
+    world.source.positions.update(hidden)
+    assert world.follow().to_dict()["said"] == []
+
+
 def test_own_groups_and_those_not_selected_never_leave_their_cluster() -> None:
     world = World(groups=[".*"], exclude_groups=["private"])
     for group in ("airflow-mirror:flow:starts", "private", "g"):

@@ -41,6 +41,7 @@ class Side:
         self.unreadable: dict[str, MirrorError] = {}
         self.leaderless: set[TopicPartition] = set()
         self.lose_answers = False
+        self.forbidden: set[str] = set()  # to be committed
         self.topic_ids: dict[str, str] = {}
         self.gone: set[str] = set()
         self.commits: list[tuple[str, dict[TopicPartition, int]]] = []
@@ -70,6 +71,9 @@ class Side:
             commits[group] = commit = GroupCommit()
             if group in self.members:
                 commit.active, commit.error, commit.refused = True, BrokerError("set", 25, "UNKNOWN_MEMBER_ID"), set(its)
+                continue
+            if group in self.forbidden:
+                commit.error, commit.refused = BrokerError("set", 30, "GROUP_AUTHORIZATION_FAILED"), set(its)
                 continue
             self.commits.append((group, {tp: p.offset for tp, p in its.items()}))
             self.positions.setdefault(group, {}).update(its)

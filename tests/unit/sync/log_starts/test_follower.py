@@ -139,6 +139,19 @@ def test_backup_keeps_what_its_own_retention_says() -> None:
     assert world.start_there == 100
 
 
+def test_records_that_may_not_be_deleted_keep_their_topic_from_counting(world: World) -> None:
+    world.produce(10)
+    assert world.passes(1).topics == 1
+    world.target.undeletable.add(P0)
+    world.now += 3 * DAY
+    world.produce(10)
+    report = world.passes(30)
+    assert report.topics == 0 and "TOPIC_AUTHORIZATION_FAILED" in report.to_dict()["error"]
+    world.target.undeletable.clear()
+    report = world.passes(1)
+    assert report.topics == 1 and not report.failed and world.start_there > 0
+
+
 def test_last_batch_of_records_stays_as_the_journal(world: World) -> None:
     world.produce(23)
     world.passes(60)

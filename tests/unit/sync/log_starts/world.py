@@ -51,6 +51,7 @@ class Side:
         self.settings: dict[str, str] = {"retention_ms": str(DAY)}
         self.ids = {"orders": f"id-on-{role}"}
         self.leaderless: set[TopicPartition] = set()
+        self.undeletable: set[TopicPartition] = set()
         self.refuses_sizes, self.uncut = False, 0
         self.deleted: list[tuple[TopicPartition, int]] = []
 
@@ -85,7 +86,13 @@ class Side:
         tps = list(tps)
         errors = {tp: BrokerError(what, 5, "LEADER_NOT_AVAILABLE") for tp in tps if tp in self.leaderless}
         led = [(tp, None) for tp in tps if tp not in errors]
-        return {tp: value for tp, _, value in ask(self, led)} if led else {}, errors
+        found = {}
+        for tp, code, value in ask(self, led) if led else ():
+            if code:
+                errors[tp] = BrokerError(what, code, "TOPIC_AUTHORIZATION_FAILED")
+            else:
+                found[tp] = value
+        return found, errors
 
 
 def list_offsets(side: Side, led: Any, timestamp: int, isolation: int) -> Iterable[tuple[TopicPartition, int, int]]:
@@ -101,6 +108,9 @@ def list_offsets(side: Side, led: Any, timestamp: int, isolation: int) -> Iterab
 def delete_records(side: Side, led: Any, offsets: Any, timeout_ms: int, check: Callable[[], None]) -> Any:
     check()
     for tp, _ in led:
+        if tp in side.undeletable:
+            yield tp, 29, None
+            continue
         assert offsets[tp] <= side.logs[tp].end
         side.deleted.append((tp, offsets[tp]))
         side.logs[tp].start = max(side.logs[tp].start, offsets[tp])
