@@ -22,7 +22,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.batches import tombstones
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.opening.journal import LOOK_BACK, last_data_batch
-from airflow_mirror.errors import MirrorError, MissingRight, TryAgain
+from airflow_mirror.errors import BrokerError, InputError, MirrorError, MissingRight, TryAgain
 from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.plan import growing
 from airflow_mirror.plan.configs import Rules, may_compact
@@ -163,7 +163,7 @@ class StartFollower(Pass[StartsReport]):
                 self._right.confirm(self._target.wire)
                 self._state.write(changed, self._right.check)
             refused = self._delete(goals, report)
-        self._compact(topics, configs, standings, report)
+        refused |= self._compact(topics, configs, standings, report)
         report.topics = len(ids.keys() - refused)
 
     def _standings(self, topics: Mapping[str, TopicPlan], report: StartsReport) -> dict[TopicPartition, Standing]:
@@ -362,8 +362,12 @@ class StartFollower(Pass[StartsReport]):
     def _compact(
         self, topics: Mapping[str, TopicPlan], configs: Configs, standings: Mapping[TopicPartition, Standing],
         report: StartsReport,
-    ) -> None:  # fmt: skip
-        """Let topics be compacted again whose backlog has arrived, and none that the source does not compact."""
+    ) -> set[str]:  # fmt: skip
+        """Let topics be compacted again whose backlog has arrived, and none that the source does not compact.
+
+        Return those that the target refuses.
+        """
+        refused = set()
         before, self._ends = self._ends, {tp: one.end for tp, one in standings.items()}
         some, by_topic = {name: t for name, t in topics.items() if may_compact(t)}, _by_topic(standings)
         for name, entries in self._target.topic_configs(some).items():
@@ -372,10 +376,16 @@ class StartFollower(Pass[StartsReport]):
             here, there = (one[compacting.POLICY].value or "" for one in (configs[source_topic], entries))
             if (wanted := compacting.policy(some[name], level, here, there)) is None:
                 continue
-            with self._granted() as permit:
-                self._target.alter_topic_configs(name, permit, {compacting.POLICY: wanted})
+            try:
+                with self._granted() as permit:
+                    self._target.alter_topic_configs(name, permit, {compacting.POLICY: wanted})
+            except (InputError, BrokerError) as e:  # the others need not wait for it
+                report.failed.append(f"{name}: {e}")
+                refused.add(name)
+                continue
             report.compacted.append(f"{name}: {compacting.POLICY}: {there} -> {wanted}")
             log.info("%s", report.compacted[-1])
+        return refused
 
 
 def _by_topic(found: Mapping[TopicPartition, T]) -> dict[str, dict[TopicPartition, T]]:

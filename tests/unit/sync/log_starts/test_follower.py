@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.errors import LeaseLost, TryAgain
+from airflow_mirror.errors import BrokerError, LeaseLost, MirrorError, MissingRight, RequestRefused, TryAgain
 from airflow_mirror.plan.ownership import claim, mark_cut_over
 from airflow_mirror.sync.log_starts import follower, observations
 from airflow_mirror.wire import requests
@@ -315,6 +316,33 @@ def test_compaction_comes_back_when_the_backlog_has_arrived() -> None:
     world.source.settings["cleanup_policy"] = "delete"
     world.passes(1)
     assert world.target.settings["cleanup_policy"] == "delete"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RequestRefused("alter", 44, "POLICY_VIOLATION"),
+        MissingRight("alter", "TOPIC_AUTHORIZATION_FAILED", "User:m"),
+        BrokerError("alter", 41, "NOT_CONTROLLER"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_topic_that_refuses_compaction_keeps_no_other_from_it(error: MirrorError) -> None:
+    world = World(compacted=True)
+    (orders,) = world.plan.topics
+    other = replace(orders, source_topic="users", target_topic="users", source_topic_id="id-of-users")
+    world.plan = replace(world.plan, topics=(orders, other))
+    for side in (world.source, world.target):
+        side.ids["users"] = "id-of-users"
+        side.logs |= {TopicPartition("users", p): Log() for p in (0, 1)}
+    claim(world.ledger, replace(world.plan, topics=(other,)), world.target)
+    world.source.settings |= {"cleanup_policy": "compact"}
+    world.target.refuses["orders"] = error
+    world.passes(1)
+    report = world.passes(1)
+    assert report.compacted == ["users: cleanup.policy: delete -> compact,delete"] and report.topics == 1
+    assert len(report.failed) == 1 and report.failed[0].startswith("orders: ")
+    assert "error" not in report.to_dict()
 
 
 def test_a_lost_lease_changes_no_policy() -> None:

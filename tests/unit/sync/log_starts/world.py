@@ -52,6 +52,7 @@ class Side:
         self.ids = {"orders": f"id-on-{role}"}
         self.leaderless: set[TopicPartition] = set()
         self.undeletable: set[TopicPartition] = set()
+        self.refuses: dict[str, MirrorError] = {}  # settings of topics
         self.refuses_sizes, self.uncut = False, 0
         self.deleted: list[tuple[TopicPartition, int]] = []
 
@@ -75,6 +76,8 @@ class Side:
 
     def alter_topic_configs(self, topic: str, permit: Callable[[], None], wanted: dict[str, str]) -> None:
         permit()
+        if topic in self.refuses:
+            raise self.refuses[topic]
         self.settings |= {key.replace(".", "_"): value for key, value in wanted.items()}
 
     def log_sizes(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
