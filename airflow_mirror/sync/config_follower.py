@@ -85,8 +85,7 @@ class ConfigFollower(Pass[ConfigReport]):
         report.latest = list(self._latest)
 
     def _follow(self, plan: Plan, topics: list[TopicPlan], now_ms: int, report: ConfigReport) -> None:
-        if self._own is None:
-            self._own = read_own_configs(self._target)
+        self._own = self._read_own()
         here = self._source.topic_configs([t.source_topic for t in topics])
         there = self._target.topic_configs([t.target_topic for t in topics])
         rules = Rules.of(plan.mirror)
@@ -111,6 +110,14 @@ class ConfigFollower(Pass[ConfigReport]):
             if due:
                 done = self._alter(t.target_topic, due, report)
                 self._tell(t.target_topic, done, change.before, at, report)
+
+    def _read_own(self) -> OwnConfigs | None:
+        """Return what applies on the target without overrides, now; what can't be seen any more as it was seen last."""
+        # At each look: what needs no override by the defaults of yesterday may need one today.
+        before, now = self._own, read_own_configs(self._target)
+        if before is None or now is None:
+            return now or before
+        return {key: before.get(key) if value is None else value for key, value in now.items()}
 
     def _final(self, t: TopicPlan, here: Entries, there: Entries, rules: Rules, report: ConfigReport) -> dict[str, str]:
         """Return the overrides that a topic would get if the hold ended now."""

@@ -31,6 +31,7 @@ class Cluster:
     def __init__(self, **overrides: Mapping[str, str]) -> None:
         self.overrides = {name: dict(of) for name, of in overrides.items()}
         self.refuse: dict[str, Exception] = {}
+        self.defaults: dict[str, str] = {}
         self.ids: dict[str, str] = {}
         self.set: list[tuple[str, dict[str, str], tuple[str, ...]]] = []
 
@@ -43,6 +44,10 @@ class Cluster:
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
         more = {
             key: ConfigEntry(value="9", is_default=True, source="DEFAULT_CONFIG") for key in ("flush.ms", "segment.ms")
+        }
+        more |= {
+            key: ConfigEntry(value=value, is_default=True, source="DYNAMIC_DEFAULT_BROKER_CONFIG")
+            for key, value in self.defaults.items()
         }
         return {name: configs() | more | self.chosen(name) for name in names}
 
@@ -160,6 +165,24 @@ def test_end_of_the_hold_sets_what_the_source_had_last(world: World, is_lost: bo
     assert world.target.topic_configs(["a"])["a"]["retention.ms"].value == "3600000"
     assert world.target.topic_configs(["b"])["b"]["retention.ms"].value == "604800000"
     assert world.end_of_hold(source).drift == ()
+
+
+def test_default_of_the_target_that_changes_counts_at_the_next_look(world: World) -> None:
+    """What equalled it needs an override now: it is noted, and the end without the source sets it."""
+    assert world.follow().changed == 0 and world.state.values == {}
+    world.target.defaults = {"retention.ms": "3600000", "segment.ms": "60000"}
+    report = world.follow()
+    assert report.changed == 2 and {changed["segment.ms"] for _, changed, _ in world.target.set} == {"9"}
+    assert last_seen(world.plan, world.state.values)["b"] == {"retention.ms": "604800000", "segment.ms": "9"}
+    world.end_of_hold(LastSeen(world.plan, world.state.values))
+    assert world.target.topic_configs(["b"])["b"]["retention.ms"].value == "604800000"
+
+
+def test_default_that_cannot_be_seen_any_more_is_as_it_was(world: World) -> None:
+    world.follow()
+    del world.target.overrides["reference"]  # the others are on hold
+    report = world.follow()
+    assert report.changed == 0 and report.waiting == [] and world.state.values == {}
 
 
 def test_note_goes_when_the_plan_says_the_same_and_a_new_plan_wins(world: World) -> None:
