@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The only list of what a task imports besides this package and pyspark: module -> distribution.
+# The only list of what every task imports besides this package and pyspark: module -> distribution.
 PACKAGES: Mapping[str, str] = {
     "aiokafka.record.default_records": "aiokafka",
     "confluent_kafka": "confluent-kafka",
@@ -39,10 +39,12 @@ PACKAGES: Mapping[str, str] = {
     "xxhash": "xxhash",
     "zstandard": "zstandard",
 }
-_OF_LOGINS = {
+# What tasks import besides, where the clusters' settings ask for it: logins, and stores of Java's.
+_OF_SETTINGS = {
     "gssapi": "gssapi",
     "aws_msk_iam_sasl_signer.MSKAuthTokenProvider": "aws-msk-iam-sasl-signer-python",
     "google.auth.transport.requests": "google-auth",
+    "cryptography.hazmat.primitives.serialization.pkcs12": "cryptography",
 }
 # Their internals are used, so the executors must have the driver's versions.
 PINNED = frozenset({"aiokafka", "kafka-python"})
@@ -55,8 +57,8 @@ Found = dict[str, Any]
 
 
 def modules_wanted() -> dict[str, str]:
-    """Return what to look for on executors: the list, and libraries of logins that this driver has used."""
-    return {**PACKAGES, **{module: package for module, package in _OF_LOGINS.items() if module in sys.modules}}
+    """Return what to look for on executors: the list, and what the settings have made this driver import."""
+    return {**PACKAGES, **{module: package for module, package in _OF_SETTINGS.items() if module in sys.modules}}
 
 
 def slots(context: SparkContext) -> int:

@@ -14,12 +14,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from airflow_mirror import __version__
+from airflow_mirror.compat import stores
 from airflow_mirror.config import ClientConfig, Handover, load
-from airflow_mirror.errors import InputError
+from airflow_mirror.errors import InputError, InvalidField
 from airflow_mirror.jobs.driver import executors
 from airflow_mirror.jobs.runner import package
 from airflow_mirror.jobs.runner.client import ThisHost
@@ -80,6 +82,19 @@ def test_library_of_a_login_is_looked_for_where_the_driver_has_used_it(monkeypat
     assert signer not in executors.modules_wanted()
     importlib.import_module(signer)
     assert executors.modules_wanted()[signer] == "aws-msk-iam-sasl-signer-python"
+
+
+def test_library_of_stores_is_looked_for_where_the_driver_has_opened_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    reader = "cryptography.hazmat.primitives.serialization.pkcs12"
+    monkeypatch.delitem(sys.modules, reader, raising=False)
+    monkeypatch.delattr(serialization, "pkcs12", raising=False)  # an import takes it from there
+    assert reader not in executors.modules_wanted()
+    (tmp_path / "truststore.p12").write_bytes(b"no store")
+    with pytest.raises(InvalidField):
+        stores.trusted(str(tmp_path / "truststore.p12"), "")
+    assert executors.modules_wanted()[reader] == "cryptography"
 
 
 def test_every_package_of_the_list_is_a_dependency() -> None:
