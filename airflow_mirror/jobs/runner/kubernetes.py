@@ -59,7 +59,8 @@ class Kubernetes(Elsewhere):
             if len([part for part in conf.get(key, "").split(":") if part]) != 2:
                 raise InvalidField(
                     key, conf.get(key), "the driver gets its settings from a Secret",
-                    "Store the connection's extra, as JSON, in a Secret, and set this to NAME:KEY in spark_conf.",
+                    "Store them in one, as a JSON object with librdkafka's names, user and password too, and set this to "
+                    "NAME:KEY in spark_conf.",
                 )  # fmt: skip
         if not any(image in conf for image in _IMAGES):
             raise InvalidField(_IMAGES[1], None, "no image", "Name one with what executors must have, in spark_conf.")

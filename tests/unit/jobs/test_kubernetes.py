@@ -68,7 +68,7 @@ def test_pod_is_named_after_the_job_and_found_by_that(place: Kubernetes) -> None
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({f"{DRIVER}SOURCE": None}, "secretKeyRef.AIRFLOW_MIRROR_SOURCE=None.*from a Secret"),
+        ({f"{DRIVER}SOURCE": None}, "secretKeyRef.AIRFLOW_MIRROR_SOURCE=None.*from a Secret.*librdkafka's names"),
         ({f"{DRIVER}TARGET": "kafka-dst"}, "secretKeyRef.AIRFLOW_MIRROR_TARGET='kafka-dst'.*NAME:KEY"),
         ({"spark.kubernetes.driverEnv.AIRFLOW_MIRROR_SOURCE": "hunter2"}, "driverEnv.*would see the password"),
         ({"spark.kubernetes.container.image": None}, "container.image=None.*no image"),
