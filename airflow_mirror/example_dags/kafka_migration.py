@@ -64,8 +64,9 @@ PARAMS = {
     "groups": patterns([".*"], "Consumer groups", "Those whose committed offsets move."),
     "mode": Param(
         "migrate", title="How far", enum=list(MODES), values_display=MODES,
-        description_md="`plan` writes nothing. `copy` compares both sides once the copy has caught up; the tail goes "
-        "on, and a later run of the same name migrates from there, without copying again.",
+        description_md="`plan` tries the target out on a scratch topic, keeps the plan there, and copies nothing else. "
+        "`copy` compares both sides once the copy has caught up; the tail goes on, and a later run of the same name "
+        "migrates from there, without copying again.",
     ),
     "spark_conn_id": Param(None, **SPARK_FIELD),
     "max_bytes_per_second": Param(

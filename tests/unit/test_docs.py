@@ -145,7 +145,7 @@ def test_readme_is_short_and_begins_with_two_commands() -> None:
 
 @pytest.mark.parametrize(
     "wish",
-    ["change nothing", "with a prefix", "SCRAM and TLS", "rehearse", "undo", "replicate", "one day again", "how far"],
+    ["change nothing", "with a prefix", "SCRAM and TLS", "rehearse", "undo", "replicate", "past days", "how far"],
 )
 def test_first_page_leads_to_what_people_come_for_in_one_step(wish: str) -> None:
     """The row's first link is a section of the page of how-tos, which is all that has to be read."""
