@@ -49,7 +49,7 @@ def add(commands: Any) -> None:
     whose.add_argument(
         "--role", action="append", choices=(*ROLES, *COMMANDS),
         help="a part of the work, or of somebody who only runs this console: 'status' is also for 'ledger', 'pause' for "
-        "'resume' and 'rate'; may be repeated (default: all the work). A job without a stored plan plans as well",
+        "'resume' and 'rate'; may be repeated (default: all the work). A job without --plan plans as well",
     )  # fmt: skip
     whose.add_argument("--side", choices=SIDES, help="one cluster alone (default: both)")
     where = p.add_argument_group("the clusters")
