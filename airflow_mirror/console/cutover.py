@@ -10,20 +10,22 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from airflow_mirror.console import output
 from airflow_mirror.console.clusters import config_of, planned_source, target_of
 from airflow_mirror.console.command import add_yes, command
 from airflow_mirror.console.home import add_home, configured, home_of
 from airflow_mirror.console.registries import named_registries, prover_of, registry_of
 from airflow_mirror.console.request import add_request, last_plan, request_of, require_planned, way_of
-from airflow_mirror.cutover.decision import fence_state
+from airflow_mirror.cutover.decision import CLOSED, CLOSING, OPENED, FenceState, fence_state
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.preview import Preview
-from airflow_mirror.cutover.report import DONE, HTML_NAME, CutoverReport
+from airflow_mirror.cutover.report import DONE, HTML_NAME, RUNNING, CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import Additions, Clusters, CutoverRequest, connected
 from airflow_mirror.cutover.rollback.foresee import with_way_back
@@ -44,6 +46,9 @@ from airflow_mirror.jobs.driver.arguments import add_alarm
 from airflow_mirror.plan.direction import ARMED, direction
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.wording import count
+
+Decided = Callable[[], FenceState | None]
+_SAY_WHAT_TO_DO = (OpeningUnfinished, OpenOutcomeUnknown, CutoverTakenOver, RegistryStillHeld)  # and leave it open
 
 _CUTOVER = """\
 Move producers and consumers to the target: fence the source, prove the fence, wait for the tail, compare what was not
@@ -129,9 +134,8 @@ def _cut_over(arguments: argparse.Namespace) -> int:
         if arguments.release_registry:
             mirror = named_registries(arguments, plan.mirror)
             known = with_release(known, mirror, registry_of, logging.getLogger(__name__).info)
-        return _do(
-            arguments, kept, "source", partial(run_cutover, request, clusters, kept, signer=signer, additions=known)
-        )
+        over = partial(run_cutover, request, clusters, kept, signer=signer, additions=known)
+        return _do(arguments, kept, "source", partial(_decided, request, clusters), over)
 
 
 def _roll_back(arguments: argparse.Namespace) -> int:
@@ -148,7 +152,7 @@ def _roll_back(arguments: argparse.Namespace) -> int:
             return 1 if found.problems else status
         known = Additions(clients=clients_of(way.plan, clusters))
         back = partial(roll_back, way, request, clusters, kept, signer=signer, additions=known)
-        return _do(arguments, kept, "target", back)
+        return _do(arguments, kept, "target", partial(_decided, request, clusters), back)
 
 
 def _plan(arguments: argparse.Namespace) -> Plan:
@@ -201,10 +205,14 @@ def _request(arguments: argparse.Namespace, plan: Plan) -> CutoverRequest:
 def _kept(arguments: argparse.Namespace, request: CutoverRequest, clusters: Clusters) -> ReportStore:
     """Return where the run is kept: that which is under way or has finished, so that each call goes on with it."""
     mirror = request.plan.mirror.name
-    fence = fence_state(clusters.on.target.ledger.values(), mirror)
+    fence = _decided(request, clusters)
     standing = fence.run if fence is not None and not fence.is_over else f"by-hand-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     run = arguments.run_name or standing
     return ReportStore(clusters.on.target.reports(mirror), mirror, run, home_of(arguments) / mirror / "runs" / run)
+
+
+def _decided(request: CutoverRequest, clusters: Clusters) -> FenceState | None:
+    return fence_state(clusters.on.target.ledger.values(), request.plan.mirror.name)
 
 
 def _show(arguments: argparse.Namespace, found: Preview, first: Sequence[str]) -> int:
@@ -214,19 +222,68 @@ def _show(arguments: argparse.Namespace, found: Preview, first: Sequence[str]) -
     return 1 if found.blocks else 0
 
 
-def _do(arguments: argparse.Namespace, kept: ReportStore, fenced: str, work: Callable[[], CutoverReport]) -> int:
-    """Do it; say what became of it, and return the exit status. :param fenced: the cluster, by the mirror's roles."""
-    begun = time.time()
+def _do(
+    arguments: argparse.Namespace, kept: ReportStore, fenced: str, decided: Decided, work: Callable[[], CutoverReport]
+) -> int:  # fmt: skip
+    """Do it; say what became of it, and return the exit status.
+
+    :param fenced: the cluster, by the mirror's roles. :param decided: returns what is decided about the mirror's fence.
+    """
+    begun, before = time.time(), decided()
     try:
         report = work()
-    except MirrorError as e:
-        print(f"error: {e.lines}", file=sys.stderr)
-        if isinstance(e, (OpeningUnfinished, OpenOutcomeUnknown, CutoverTakenOver, RegistryStillHeld)):
+    except (MirrorError, OSError, KeyboardInterrupt) as e:
+        may_be_open = isinstance(e, _SAY_WHAT_TO_DO) or _may_be_open(kept, before, decided)
+        if not (may_be_open or isinstance(e, MirrorError)):
+            raise
+        _warn(e, "" if not may_be_open or isinstance(e, _SAY_WHAT_TO_DO) else _go_on(fenced))
+        if may_be_open:
             return 3
         left = kept.on_disk()
         was_fenced = left is not None and left.started >= begun and left.fence is not None
         return 2 if isinstance(e, InputError) and not was_fenced else 1
-    return _end(arguments, report, kept, fenced)
+    try:
+        status = _end(arguments, report, kept, fenced)
+        sys.stdout.flush()
+    except OSError as e:  # a disk that is full, a reader that has gone: what is done is done all the same
+        output.give_up()
+        _warn(e, f"{_go_on(fenced)} 'airflow-mirror report' shows what it did.")
+        return 3
+    return status
+
+
+def _may_be_open(kept: ReportStore, before: FenceState | None, decided: Decided) -> bool:
+    """Return whether it is decided that this run has opened its cluster, or nobody can tell.
+
+    Not by the error, since any may come behind the opening; nor by the report, which may be one writing older.
+
+    :param before: what was decided when the command began.
+    """
+    try:
+        return _has_opened(kept, decided())
+    except MirrorError:
+        left = kept.on_disk()
+        return _has_opened(kept, before) or (left is not None and left.outcome in (DONE, RUNNING))
+
+
+def _has_opened(kept: ReportStore, fence: FenceState | None) -> bool:
+    # A kept fence that was lifted is the word of a person, or of a rollback: where producers write now is theirs to say.
+    return (
+        fence is not None
+        and fence.run == kept.run
+        and (fence.phase in (OPENED, CLOSING) or (fence.phase == CLOSED and not fence.kept))
+    )
+
+
+def _go_on(fenced: str) -> str:
+    opened = "target" if fenced == "source" else "source"
+    return f"The {opened} is open, or may be: start no producers on the {fenced}. The same command does what is left."
+
+
+def _warn(e: BaseException, more: str) -> None:
+    said = e.lines if isinstance(e, MirrorError) else f"{type(e).__name__}: {e}"
+    with suppress(OSError):  # standard error is on the same full disk, perhaps: the exit status is read all the same
+        print(f"error: {said}", *filter(None, [more]), sep="\n", file=sys.stderr, flush=True)
 
 
 def _end(arguments: argparse.Namespace, report: CutoverReport, kept: ReportStore, fenced: str) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from typing import NoReturn
 from airflow_mirror import __version__
 from airflow_mirror.common.clock import SYSTEM, Clock
 from airflow_mirror.common.nearest import nearest
+from airflow_mirror.console import output
 from airflow_mirror.console.commands import COMMANDS, GROUPS
 from airflow_mirror.console.parser import CommandParser
 from airflow_mirror.errors import InputError, MirrorError
@@ -81,6 +81,7 @@ def _refuse(words: Sequence[str]) -> NoReturn:
 def main(argv: Sequence[str] | None = None, clock: Clock = SYSTEM) -> int:
     """Run the command; see the module's text. :param clock: by which commands wait."""
     words = sys.argv[1:] if argv is None else list(argv)
+    output.tolerate()
     name = _called(words)
     if name == "follow":
         from airflow_mirror.compat import flags
@@ -100,7 +101,7 @@ def main(argv: Sequence[str] | None = None, clock: Clock = SYSTEM) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # its reader has gone, perhaps before it was done: not a success, as of any program
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter would fail at its end
+        output.give_up()
         return 128 + signal.SIGPIPE
     except OSError as e:  # a file that can't be written, mostly; what concerns a cluster has an error of its own
         where = f"{e.filename}: " if e.filename else ""

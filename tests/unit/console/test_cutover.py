@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import io
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,11 +15,15 @@ from typing import Any
 import pytest
 
 from airflow_mirror.console import cutover as command
+from airflow_mirror.console import main
 from airflow_mirror.console.request import require_planned
-from airflow_mirror.cutover.report import BACKED_OUT, DONE, CutoverReport, FenceRecord
+from airflow_mirror.cutover.decision import CLOSED, CLOSING, LIFTED, OPENED, FenceState
+from airflow_mirror.cutover.report import BACKED_OUT, DONE, RUNNING, CutoverReport, FenceRecord
+from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.errors import (
     InputError,
     MirrorError,
+    MissingRight,
     OpeningUnfinished,
     OpenOutcomeUnknown,
     PlanOutdated,
@@ -29,18 +37,33 @@ from tests.unit.cutover.builders import a_plan, kept_in
 ASKED = argparse.Namespace(json=False, mirror="flow", target="dst")
 
 
-def ends(error: MirrorError, directory: Path, *, fenced: bool) -> int:
+def fence(phase: str, run: str = "r", *, kept: bool = True) -> FenceState:
+    return FenceState(
+        run=run, attempt=1, id="a", plan="p", revision="p", owner="a", max_fence_s=60.0, phase=phase, kept=kept
+    )  # fmt: skip
+
+
+def kept_of(directory: Path) -> ReportStore:
+    directory = directory / "r"
+    directory.mkdir()
+    return kept_in(directory)
+
+
+def ends(
+    error: BaseException, directory: Path, *, fenced: bool = True, outcome: str = BACKED_OUT,
+    decided: Callable[[], FenceState | None] = lambda: None,
+) -> int:  # fmt: skip
     """Return the exit status of a cutover that ends so, with or without a fence that was up."""
-    kept = kept_in(directory)
+    kept = kept_of(directory)
 
     def work() -> CutoverReport:
-        report = CutoverReport(mirror="flow", plan_hash="p", outcome=BACKED_OUT)
+        report = CutoverReport(mirror="flow", plan_hash="p", outcome=outcome)
         if fenced:
             report.fence = FenceRecord(kind="acl", intent={}, requested=1.0, lifted=2.0)
         kept.save_here(report)
         raise error
 
-    return command._do(ASKED, kept, "source", work)
+    return command._do(ASKED, kept, "source", decided, work)
 
 
 @pytest.mark.parametrize(
@@ -61,10 +84,107 @@ def test_status_says_whether_the_target_may_be_open(
     assert capsys.readouterr().err.startswith("error: ")
 
 
+@pytest.mark.parametrize(
+    ("state", "status"),
+    [
+        (fence(OPENED), 3),
+        (fence(CLOSING), 3),
+        (fence(CLOSED, kept=False), 3),
+        (fence(CLOSED), 1),  # lifted since, by a person or a rollback, who say where producers write
+        (fence(LIFTED), 1),
+        (fence(OPENED, "another"), 1),
+    ],
+    ids=["opened", "closing", "closed-afterwards", "lifted-since", "backed-out", "of-another-run"],
+)
+def test_what_fails_behind_the_opening_is_no_backing_out(
+    state: FenceState, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A script that goes by a 1 starts the producers on the source again."""
+    assert ends(TryAgain("a broker is down"), tmp_path, outcome=DONE, decided=lambda: state) == status
+    said = "The target is open, or may be: start no producers on the source. The same command does what is left."
+    assert (said in capsys.readouterr().err) is (status == 3)
+
+
+@pytest.mark.parametrize("error", [MissingRight("x", "REFUSED", "User:m"), OSError(28, "full"), KeyboardInterrupt()])
+def test_whatever_ends_it_behind_the_opening(error: BaseException, tmp_path: Path) -> None:
+    assert ends(error, tmp_path, outcome=DONE, decided=lambda: fence(OPENED)) == 3
+
+
+def test_interrupt_that_opened_nothing_is_passed_on(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        ends(KeyboardInterrupt(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("before", "outcome", "status"),
+    [(None, BACKED_OUT, 1), (None, DONE, 3), (None, RUNNING, 3), (fence(OPENED), BACKED_OUT, 3)],
+)
+def test_target_that_does_not_answer_any_more_may_be_open(
+    before: FenceState | None, outcome: str, status: int, tmp_path: Path
+) -> None:
+    answers = [before]
+
+    def decided() -> FenceState | None:
+        if not answers:
+            raise TryAgain("no answer")
+        return answers.pop()
+
+    assert ends(TryAgain("a broker is down"), tmp_path, outcome=outcome, decided=decided) == status
+
+
 def test_done_is_status_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = CutoverReport(mirror="flow", plan_hash="p", outcome=DONE)
-    assert command._do(ASKED, kept_in(tmp_path), "source", lambda: report) == 0
+    assert command._do(ASKED, kept_of(tmp_path), "source", lambda: None, lambda: report) == 0
     assert ": cut_over" in capsys.readouterr().out
+
+
+_DONE = """\
+import argparse, pathlib, sys
+from airflow_mirror.console import cutover
+from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.report_store import ReportStore
+
+report = CutoverReport(mirror="flow", plan_hash="p", outcome="cut_over")
+kept = ReportStore(None, "flow", "r", pathlib.Path("r"))
+sys.exit(cutover._do(argparse.Namespace(json=False), kept, "source", lambda: None, lambda: report))
+"""
+
+
+def test_output_that_can_not_be_written_undoes_nothing() -> None:
+    """The end of ``--yes > night.log`` on a full disk was "Correct the path", and the status that of backing out.
+
+    The interpreter writes what is left at its own end, and has a status of its own for that.
+    """
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", _DONE], stdout=full, stderr=subprocess.PIPE, text=True, env=buffered
+        )  # fmt: skip
+    assert done.returncode == 3
+    assert "No space left on device" in done.stderr and "start no producers on the source" in done.stderr
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+
+
+def test_errors_that_can_not_be_written_either_keep_the_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/full").open("w") as out, Path("/dev/full").open("w") as errors:
+        monkeypatch.setattr(sys, "stdout", out)
+        monkeypatch.setattr(sys, "stderr", errors)
+        done = CutoverReport(mirror="flow", plan_hash="p", outcome=DONE)
+        statuses = [command._do(ASKED, kept_of(tmp_path), "source", lambda: None, lambda: done)]
+        statuses.append(ends(TryAgain("a broker is down"), tmp_path / "r", decided=lambda: fence(OPENED)))
+        os.dup2(os.open(os.devnull, os.O_WRONLY), errors.fileno())
+    assert statuses == [3, 3]
+
+
+def test_name_that_the_terminal_can_not_show_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.TextIOWrapper(io.BytesIO(), encoding="iso-8859-1")
+    report = CutoverReport(mirror="flow", plan_hash="p", outcome=DONE, left_behind=["caf\u00e9-\u4e2d"])
+    kept = kept_of(tmp_path)
+    run = argparse.Namespace(run=lambda _: command._do(ASKED, kept, "source", lambda: None, lambda: report))
+    monkeypatch.setattr(sys, "stdout", shown)
+    monkeypatch.setattr(main, "parser", lambda _: SimpleNamespace(parse_args=lambda *_: run))
+    assert main.main(["cutover"]) == 0
+    assert b"group caf\xe9-\\u4e2d: left where it was" in shown.buffer.getvalue()  # type: ignore[attr-defined]
 
 
 def test_a_way_back_is_cut_over_by_rollback_alone(dst: LedgerCluster) -> None:
