@@ -10,6 +10,8 @@ import pendulum
 from airflow.sdk import BaseSensorOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_mirror.hooks.runs import runs_before
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
@@ -20,7 +22,7 @@ class PreviousWindowSensor(BaseSensorOperator):
     """Waits until the window of the DAG's run before is copied: nothing can be inserted before a later one.
 
     A run with another ``name`` is of another mirror, and one whose window does not begin earlier is what this run
-    repeats, with a form that was corrected perhaps: neither is waited for.
+    repeats, with a form that was corrected perhaps: neither is waited for. The window of the run before those is.
 
     Not ``depends_on_past``: where a task has it, Airflow refuses a backfill's default, which leaves out what has run.
 
@@ -43,8 +45,10 @@ class PreviousWindowSensor(BaseSensorOperator):
         """
         require_logical_date(context)
         ti: Any = context["ti"]
-        before = ti.get_previous_dagrun()
-        if before is None or not _is_earlier(before, context):
+        # Not the last one alone: behind another mirror's run a window of this one that failed would be passed over, and
+        # refused for ever.
+        before = next((run for run in runs_before(ti) if _is_earlier(run, context)), None)
+        if before is None:
             return True
         states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[self.copy], run_ids=[before.run_id])
         state = states.get(before.run_id, {}).get(self.copy)

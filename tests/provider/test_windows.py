@@ -8,6 +8,8 @@ from typing import Any
 import pendulum
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import GetPreviousDagRun
 
 from airflow_mirror.sensors.windows import PreviousWindowSensor
 
@@ -27,7 +29,21 @@ def context(state: str | None, before: Any = ..., here: Any = ...) -> Any:
 
 
 @pytest.fixture
-def sensor() -> PreviousWindowSensor:
+def older(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The DAG's runs, of which Airflow is asked for the last one before a logical date."""
+    runs: list[Any] = []
+
+    def send(asked: Any) -> Any:
+        assert isinstance(asked, GetPreviousDagRun) and asked.dag_id == "d"
+        before = [one for one in runs if one.logical_date < asked.logical_date]
+        return SimpleNamespace(dag_run=max(before, key=lambda one: one.logical_date, default=None))
+
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", SimpleNamespace(send=send), raising=False)
+    return runs
+
+
+@pytest.fixture
+def sensor(older: list[Any]) -> PreviousWindowSensor:
     return PreviousWindowSensor(task_id="w", copy="copy")
 
 
@@ -74,6 +90,25 @@ def test_what_was_tried_for_another_mirror_or_this_window_keeps_nobody_out(
 )
 def test_an_earlier_window_of_the_mirror_is_waited_for(sensor: PreviousWindowSensor, before: Any, here: Any) -> None:
     assert sensor.poke(context("running", before, here)) is False
+
+
+@pytest.mark.parametrize(
+    "between", [[run("b", 5, name="another")], [run("b", 4, name="another"), run("c", 5, name="third")], [run("b", 8)]],
+    ids=["another-mirror", "two-others", "the-same-window"],
+)  # fmt: skip
+@pytest.mark.parametrize("state", ["failed", "running", "success", None])
+def test_window_behind_runs_that_are_not_waited_for_is(
+    sensor: PreviousWindowSensor, older: list[Any], between: list[Any], state: str | None
+) -> None:
+    """It had failed, another mirror's run lay between, the next one was copied: the failed one was refused for ever."""
+    between[-1].logical_date = pendulum.datetime(2026, 3, 5)
+    older += [run("first", 1), run("before", 2), *between]
+    given = context(state, between[-1], run("here", 8))
+    if state == "failed":
+        with pytest.raises(AirflowFailException, match="run before was not copied"):
+            sensor.poke(given)
+    else:
+        assert sensor.poke(given) is (state == "success")
 
 
 def test_run_without_a_logical_date_waits_for_none_and_fails(sensor: PreviousWindowSensor) -> None:
