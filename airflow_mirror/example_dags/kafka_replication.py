@@ -30,6 +30,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_mirror.example_dags import tails
 from airflow_mirror.example_dags.forms import known_params_only, text
 from airflow_mirror.example_dags.tails import EVERY, Callbacks, Field
+from airflow_mirror.hooks.runs import run_before
 from airflow_mirror.jobs.health.judging import CHECKS, Limits
 from airflow_mirror.operators.health import CheckMirrorOperator
 from airflow_mirror.operators.mirror import StopMirrorOperator
@@ -138,8 +139,10 @@ def _check(healthy: Asset, unhealthy: Asset) -> None:
 def _skip_if_before(context: Mapping[str, Any], state: str) -> None:
     """Skip the task if the check of the run before ended so, too, and its own task of this name has not failed."""
     # Not the run's state: it is a success, too, where the check was skipped and nobody was told anything.
-    ti = context["ti"]
-    if (before := ti.get_previous_dagrun()) is None:
+    ti, here = context["ti"], context["dag_run"]
+    # Of a run without a logical date Airflow knows no run before, and each would tell the same again.
+    before = run_before(ti.dag_id, here.logical_date or here.run_after)
+    if before is None:
         return
     states = ti.get_task_states(dag_id=ti.dag_id, task_ids=["check", ti.task_id], run_ids=[before.run_id])
     found = states.get(before.run_id, {})

@@ -41,7 +41,7 @@ class CheckMirrorOperator(MirrorOperator):
     :param min_free_bytes: what each broker of the target must have free, where it tells (templated).
     :param warn_only: checks whose findings are warnings (templated).
     :param begins_beside: the tail is started by a DAG that is turned on together with this one: where it was never
-        started, the DAG's first run skips instead of failing (templated).
+        started, the DAG's first run skips instead of failing, if it has a logical date (templated).
     """
 
     template_fields: Sequence[str] = (
@@ -93,7 +93,10 @@ class CheckMirrorOperator(MirrorOperator):
         return compact({**_summary(facts), "warnings": [str(one) for one in found]})
 
     def _let_it_begin(self, context: Context) -> None:
-        if flag("begins_beside", self.begins_beside) and context["ti"].get_previous_dagrun() is None:
+        if not flag("begins_beside", self.begins_beside):
+            return
+        # Of a run without a logical date Airflow knows no run before: each of them would be the first.
+        if context["dag_run"].logical_date is not None and context["ti"].get_previous_dagrun() is None:
             raise AirflowSkipException("the tail was never started, and this is the first look; the next one judges")
 
     def _limits(self) -> Limits:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -26,6 +26,8 @@ from airflow.sdk.exceptions import (
     DownstreamTasksSkipped,
     ParamValidationError,
 )
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import GetPreviousDagRun
 from airflow.sdk.execution_time.task_runner import _run_task_state_change_callbacks
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables.base import TimeRestriction
@@ -483,6 +485,9 @@ def test_every_field_of_a_replication_is_explained_and_used(bag: Any, dag_id: st
         assert re.search(rf"{{{{ ('%r' \| format\()?params\.{name}( or \[\])?\)? }}}}", used), name
 
 
+NOW = datetime(2026, 3, 2, tzinfo=UTC)
+
+
 class BeforeThis:
     """A task's view of the run before: how its tasks have ended, or None for the first run."""
 
@@ -491,8 +496,12 @@ class BeforeThis:
     def __init__(self, task_id: str, states: dict[str, str] | None) -> None:
         self.task_id, self._states = task_id, states
 
-    def get_previous_dagrun(self) -> Any:
-        return None if self._states is None else SimpleNamespace(run_id="before", state="success")
+    def send(self, asked: Any) -> Any:
+        """Answer as Airflow's supervisor."""
+        assert isinstance(asked, GetPreviousDagRun) and (asked.dag_id, asked.logical_date) == (self.dag_id, NOW)
+        return SimpleNamespace(
+            dag_run=None if self._states is None else SimpleNamespace(run_id="before", state="success")
+        )
 
     def get_task_states(self, *, dag_id: str, task_ids: list[str], run_ids: list[str]) -> dict[str, dict[str, str]]:
         assert dag_id == self.dag_id and run_ids == ["before"] and self._states is not None
@@ -513,15 +522,21 @@ NOT_BEGUN = {"check": "skipped", "became_healthy": "skipped", "became_unhealthy"
         ("became_unhealthy", NOT_BEGUN, True), ("became_unhealthy", {**UNWELL, "became_unhealthy": "failed"}, True),
     ],
 )  # fmt: skip
-def test_assets_are_told_when_health_changes(bag: Any, task_id: str, before: dict[str, str] | None, tells: bool) -> None:
+@pytest.mark.parametrize("dated", [True, False])
+def test_assets_are_told_when_health_changes(
+    bag: Any, task_id: str, before: dict[str, str] | None, tells: bool, dated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A skipped task tells nobody. The run is red when the check failed, because its other end has not run then.
 
-    Turned on together with the DAG that starts the tail, the first run has nothing to look at, and tells neither.
+    Turned on together with the DAG that starts the tail, the first run has nothing to look at, and tells neither. One
+    that a request has triggered without a logical date told each time.
     """
     dag = bag.dags["kafka_replication_health"]
     teller = dag.get_task(task_id)
     assert [asset.name for asset in teller.outlets] == [f"kafka_replication_{task_id.removeprefix('became_')}"]
     assert teller.upstream_task_ids == {"check"}
     assert teller.trigger_rule == ("all_success" if task_id == "became_healthy" else "all_failed")
+    ti, run = BeforeThis(task_id, before), SimpleNamespace(logical_date=NOW if dated else None, run_after=NOW)
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", ti, raising=False)
     with nullcontext() if tells else pytest.raises(AirflowSkipException):
-        teller.python_callable(ti=BeforeThis(task_id, before))
+        teller.python_callable(ti=ti, dag_run=run)

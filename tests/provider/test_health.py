@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -187,6 +188,7 @@ def test_first_look_beside_a_tail_that_begins_is_no_alarm(
     asked.tail = TailFacts()
     before: list[Any] = []
     context["ti"].get_previous_dagrun = lambda: before[0] if before else None
+    context["dag_run"] = SimpleNamespace(logical_date=datetime(2026, 3, 2, tzinfo=UTC))
     with pytest.raises(AirflowSkipException, match="the next one judges"):
         check(mirror, begins_beside=True).execute(context)
     with pytest.raises(AirflowException, match="never started"):
@@ -194,6 +196,21 @@ def test_first_look_beside_a_tail_that_begins_is_no_alarm(
     before.append(SimpleNamespace(state="skipped"))
     with pytest.raises(AirflowException, match="never started"):
         check(mirror, begins_beside=True).execute(context)
+
+
+@pytest.mark.parametrize("plan", [True, False])
+def test_run_without_a_logical_date_is_not_always_the_first(
+    asked: Asked, mirror: dict[str, Any], context: dict[str, Any], plan: bool
+) -> None:
+    """Airflow knows no run before it: a monitor that triggers the DAG by a request saw green, for ever."""
+    if not plan:
+        asked.plan = None
+    asked.tail = TailFacts()
+    context["ti"].get_previous_dagrun = lambda: None
+    context["dag_run"] = SimpleNamespace(logical_date=None)
+    with pytest.raises(AirflowException, match="never started") as failed:
+        check(mirror, begins_beside=True).execute(context)
+    assert not isinstance(failed.value, AirflowSkipException)
 
 
 # --- the tail, as the target knows it --------------------------------------------------------------------------------
