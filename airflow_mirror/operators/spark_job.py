@@ -112,7 +112,8 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
             store: Any = context.get("task_state_store")
             with closing(self):
                 self._prepare(mirror_from(self.mirror))
-                self._job = None if store is None else store.get(self.external_id_key)
+                kept = None if store is None else store.get(self.external_id_key)
+                self._job = kept or self.runner.find(self._job_name(context))  # only the first is on any worker
                 self.on_kill()
             raise
 
@@ -185,8 +186,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         Waits while another task copies for the mirror, because runs of several windows start together.
         """
         assert self._mirror is not None
-        ti = context["ti"]
-        name = job_name(self.kind, ti.dag_id, ti.task_id, ti.run_id, ti.map_index if ti.map_index is not None else -1)
+        name = self._job_name(context)
         spec = self.spec(self._mirror, self.stored_plan(self._mirror))
         secrets, said = self.secrets(self._mirror), ""
         while self._job is None:
@@ -201,6 +201,10 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
                 time.sleep(poll_interval_s())
         self.log.info("job %s/%s, log %s/log.txt", name, self._job["generation"], self._job["dir"])
         return self._job
+
+    def _job_name(self, context: Context) -> str:
+        ti = context["ti"]
+        return job_name(self.kind, ti.dag_id, ti.task_id, ti.run_id, ti.map_index if ti.map_index is not None else -1)
 
     def get_job_status(self, external_id: Any, context: Context) -> str:
         """Return the job's state."""
@@ -224,7 +228,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         said = time.monotonic()
         while self.is_job_active(self.get_job_status(external_id, context)):
             if self.deferrable and self.runner.is_away(external_id):
-                self._defer(external_id)
+                self._defer(external_id, context)
             time.sleep(poll_interval_s())
             progress = self.runner.progress(external_id)
             if self._mirror is not None:
@@ -235,8 +239,12 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         self.runner.raise_for(external_id)
         return self.get_job_result(external_id, context)
 
-    def _defer(self, external_id: Any) -> None:
+    def _defer(self, external_id: Any, context: Context) -> None:
         assert self._mirror is not None
+        # Also with durable=False, which keeps none: where the time is over in the triggerer Airflow drops what it was
+        # given here, and the job would copy on.
+        if (store := context.get("task_state_store")) is not None:
+            store.set(self.external_id_key, external_id)
         if self._until is None and self.execution_timeout is not None:
             self._until = time.time() + self.execution_timeout.total_seconds()
         trigger = JobTrigger(self._mirror.to_dict(), self.spark_conn_id, external_id, poll_interval_s())

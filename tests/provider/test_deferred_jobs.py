@@ -182,6 +182,24 @@ def test_task_whose_time_is_over_in_the_triggerer_ends_the_job(
     assert runner.running() == []
 
 
+@pytest.mark.parametrize("stored", [True, False])
+def test_job_of_a_task_that_is_not_durable_is_ended_as_well(
+    context: dict[str, Any], mirror: dict[str, Any], home: Path, stored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It copied on, with the writer's lease: nothing had kept which job it was."""
+    if not stored:
+        context["task_state_store"] = None
+    given = partial(StartMirrorOperator, durable=False)
+    deferred(context, mirror, given)
+    task, runner = given(plan=PLAN, task_id="t", mirror=mirror, deferrable=True), LocalRunner(home / "m")
+    assert len(runner.running()) == 1
+    with monkeypatch.context() as elsewhere, pytest.raises(TaskDeferralTimeout):
+        if stored:  # on a worker with directories of its own
+            elsewhere.setattr(LocalRunner, "find", lambda *_: None)
+        task.resume_execution("__fail__", {"error": "Trigger timeout"}, context)
+    assert runner.running() == []
+
+
 def test_finished_copy_is_no_failure_where_its_plan_can_not_be_read_again(
     context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
