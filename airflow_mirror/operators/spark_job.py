@@ -22,7 +22,7 @@ from airflow_mirror.jobs.runner.directory import job_name
 from airflow_mirror.jobs.runner.local import TAIL
 from airflow_mirror.jobs.runner.spec import WRITERS, JobSpec
 from airflow_mirror.mirror import COPY_IGNORES
-from airflow_mirror.operators.base import PlannedOperator, is_retry, mirror_from, number
+from airflow_mirror.operators.base import PlannedOperator, is_retry, mirror_from, number, plan_hash
 from airflow_mirror.operators.links import JobLogLink, LiveStateLink, show_links
 from airflow_mirror.operators.summaries import compact
 from airflow_mirror.triggers.job import JobTrigger
@@ -249,7 +249,9 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
             self._until = time.time() + self.execution_timeout.total_seconds()
         trigger = JobTrigger(self._mirror.to_dict(), self.spark_conn_id, external_id, poll_interval_s())
         left = None if self._until is None else timedelta(seconds=max(1.0, self._until - time.time()))
-        kwargs = {"external_id": external_id, "plan": self.stored_plan(self._mirror).hash, "until": self._until}
+        # Not the plan itself: the job survives a target that is away, and so must the wait for it.
+        plan = plan_hash(self, self.plan, self._mirror, context)
+        kwargs = {"external_id": external_id, "plan": plan, "until": self._until}
         self.defer(trigger=trigger, method_name="resume", kwargs=kwargs, timeout=left)
 
     def get_job_result(self, external_id: Any, context: Context) -> Any:

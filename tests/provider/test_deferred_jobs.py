@@ -112,6 +112,21 @@ def test_job_that_says_nothing_is_looked_after_by_the_task(
         resume(wait, event, context, mirror, StartMirrorOperator)
 
 
+def test_job_is_waited_for_on_while_the_target_is_away(
+    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job waits for the target, too: its task failed, and so did each of its tries."""
+    wait = deferred(context, mirror)
+
+    def away(*_: Any) -> Any:
+        raise ClusterUnreachable("target cluster", "b:1", "refused")
+
+    monkeypatch.setattr("airflow_mirror.operators.base.plan_by_hash", away)
+    with pytest.raises(TaskDeferred) as again:
+        resume(wait, {"said": "the job has said nothing for 120 s"}, context, mirror, StartMirrorOperator)
+    assert again.value.kwargs == wait.kwargs
+
+
 def test_how_a_job_failed_is_told_as_if_the_task_had_waited(context: dict[str, Any], mirror: dict[str, Any]) -> None:
     wait = deferred(context, mirror)
     report = {"state": "FAILED", "blame": "input", "error": "topics='[': not a pattern"}
