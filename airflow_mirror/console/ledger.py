@@ -18,6 +18,7 @@ from airflow_mirror.common.files import replace_file
 from airflow_mirror.common.text_files import read_text
 from airflow_mirror.console.clusters import add_target, target_of
 from airflow_mirror.console.command import add_json, add_mirror, command
+from airflow_mirror.console.parser import VerbParser
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError, LedgerMissing, LedgerNewer
 from airflow_mirror.ledger.decisions import Ledger
@@ -30,7 +31,7 @@ def add(commands: Any) -> None:
     """Add the command."""
     text = "what the target's ledger says: whose its topics are, and which are in production"
     p = command(commands, "ledger", f"{text}\nexamples:\n  airflow-mirror ledger show --target dst.properties", _show)
-    verbs = p.add_subparsers(metavar="WHAT", required=True)
+    verbs = p.add_subparsers(metavar="WHAT", required=True, parser_class=VerbParser)
     for name, run, what in (
         ("show", _show, "print whose each target topic is"),
         ("init", _init, "begin a ledger where topics hold data already; never after one was lost"),

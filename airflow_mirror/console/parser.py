@@ -30,8 +30,19 @@ class CommandParser(argparse.ArgumentParser):
     def _unknown(self) -> Iterator[str]:
         """Yield the options that there are not. Of what is in short for several argparse itself says that."""
         for word in self._words:
-            if word == "--":
+            if word == "--" or (self._subparsers and not word.startswith("-")):  # what follows is the verb's
                 return
             name = word.partition("=")[0]
             if name.startswith("--") and not any(known.startswith(name) for known in self._option_string_actions):
                 yield name
+
+
+class VerbParser(CommandParser):
+    """Of what a command is to do, ``show`` in ``ledger show``: argparse would have the command answer for its words."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse what the verb does not have."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown

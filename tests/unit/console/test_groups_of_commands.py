@@ -55,6 +55,17 @@ def test_a_required_option_that_is_misspelt_is_named(capsys: pytest.CaptureFixtu
     assert "are required: --mirror." in said(capsys, "pause", "--target", "t")
 
 
+def test_wrong_words_behind_a_verb_are_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
+    """The options that are right, and stood behind the verb, were said not to exist."""
+    end = "'airflow-mirror ledger show --help' explains each; nothing was done.\n"
+    nearest = "error: there is no option '--jsn'. The nearest known is '--json'.\n"
+    assert said(capsys, "ledger", "show", "--target", "x", "--jsn") == nearest + end
+    told = said(capsys, "ledger", "release", "--target", "x", "m", "n")
+    assert told.startswith("error: unrecognized arguments: n.\n'airflow-mirror ledger release --help'")
+    assert "invalid choice: 'shwo'" in said(capsys, "ledger", "shwo", "--target", "x")
+    assert "no option '--jsn'." in said(capsys, "ledger", "--jsn", "show", "--target", "x")
+
+
 def test_the_list_imports_no_command() -> None:
     """It took four seconds on a busy machine."""
     code = "import sys; from airflow_mirror.console.main import listing; listing(); print(*sys.modules)"
