@@ -67,8 +67,13 @@ def hooks_of(module: str) -> ModuleType | None:
 
 
 def own_home() -> Path:
-    """Return the home of what runs without Airflow."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state", "airflow-mirror")
+    """Return the home of what runs without Airflow. :raises InputError: the user has none, as in some containers."""
+    try:
+        return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state", "airflow-mirror")
+    except RuntimeError as e:
+        raise InputError(
+            f"user {os.getuid()} has no home directory on this host", str(e), "Give --home, or set XDG_STATE_HOME."
+        ) from e
 
 
 def runs_of(arguments: argparse.Namespace) -> Path | None:

@@ -91,12 +91,9 @@ def add_clusters(p: argparse.ArgumentParser) -> None:
 def add_home(p: argparse.ArgumentParser) -> None:
     """Add ``--home``."""
     p.add_argument(
-        "--home",
-        type=Path,
-        metavar="DIR",
-        default=own_home(),
-        help="logs and scratch of the tails (default: %(default)s)",
-    )
+        "--home", type=Path, metavar="DIR",
+        help="logs and scratch of the tails (default: airflow-mirror in the user's state directory)",
+    )  # fmt: skip
 
 
 def chosen(brought: files.Brought, clusters: Collection[str] | None) -> Mapping[tuple[str, str], Mirror]:
@@ -109,7 +106,7 @@ def chosen(brought: files.Brought, clusters: Collection[str] | None) -> Mapping[
 
 def _run(arguments: argparse.Namespace) -> int:
     brought = files.read(arguments.file)
-    mirrors = chosen(brought, arguments.clusters)
+    mirrors, home = chosen(brought, arguments.clusters), arguments.home or own_home()
     stopping = threading.Event()
     stop_by_signals(stopping)
     otherwise = [one for one in brought.noticed if one.changed or one.fate is Fate.WITHOUT_EFFECT]
@@ -118,12 +115,12 @@ def _run(arguments: argparse.Namespace) -> int:
         _say(subject, line)
 
     port, directory = arguments.metrics_port, arguments.metrics_dir
-    figures = {m.name: (directory or arguments.home / m.name).absolute() / f"{m.name}.prom" for m in mirrors.values()}
+    figures = {m.name: (directory or home / m.name).absolute() / f"{m.name}.prom" for m in mirrors.values()}
     if directory is None and port is None:
         figures.clear()
 
     def one(flow: tuple[str, str], mirror: Mirror) -> Kept:
-        runner = LocalRunner(arguments.home / mirror.name, ENGINES[arguments.engine]())
+        runner = LocalRunner(home / mirror.name, ENGINES[arguments.engine]())
         # A plan refuses topics that hold data of others, so what is put on hold is the mirror's own: adopted, or changed.
         metrics = str(figures[mirror.name]) if figures else ""
         spec = JobSpec(

@@ -24,6 +24,7 @@ from airflow_mirror.compat import files
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
 from airflow_mirror.console.command import add_json, command
+from airflow_mirror.console.home import own_home
 from airflow_mirror.console.run import add_clusters, add_home, chosen
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, since_ms
 from airflow_mirror.cutover.other_fences import told_unexplained
@@ -126,7 +127,9 @@ def _of_files(arguments: argparse.Namespace) -> int:
         never |= dict.fromkeys(("host", "phase", "lag", "records_per_s")) | {"said": error, "fences": [], "refused": []}
         for one, flow in wanted.items():
             row = found.get(one, {"mirror": one} | never)
-            here = _of_this_host(arguments.home / one) if row["tail"] in ("none", "never started") else {}
+            here = dict[str, Any]()
+            if row["tail"] in ("none", "never started"):
+                here = _of_this_host((arguments.home or own_home()) / one)
             rows.append({"flow": "->".join(flow)} | row | here)
     if arguments.json:
         print(json.dumps(rows, indent=1))

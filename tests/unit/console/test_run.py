@@ -207,3 +207,23 @@ def test_each_start_of_a_tail_takes_the_password_that_the_file_has_by_then(
     assert found == ["hunter-old", "hunter-new", "hunter-old"]
     said = capsys.readouterr().err
     assert "those of the start are used" in said and "hunter" not in said
+
+
+def test_user_without_a_home_directory_is_asked_for_one(
+    file: Path, tmp_path: Path, kept: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Containers have such users. Even --help and --home ended in a traceback."""
+
+    def none() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", none)
+    for command in ("run", "status"):
+        with pytest.raises(SystemExit) as ended:
+            main([command, "--help"])
+        assert ended.value.code == 0
+    assert started(file, tmp_path) == 0 and kept
+    kept.clear()
+    assert main(["run", str(file)]) == 2 and not kept
+    assert "has no home directory" in (told := capsys.readouterr().err) and "Give --home" in told
