@@ -5,7 +5,8 @@ It needs the target's connection and the mirror's name: this Airflow need not ha
 source that lives is cut over without loss. Cleared or triggered again after it was killed, it completes what was begun.
 
 With `source` the run goes on after the promotion: `fence_returned` asks the old source every second until it returns,
-fences it then, and lists what it took. That may take days, and holds one slot of a worker.
+fences it then, and lists what it took. That may take days, and holds one slot of a worker: of as many mirrors as have
+lost their source, as many slots.
 
 A DAG of your own watches mirrors, and asks for the approval as soon as the source of one is lost:
 
@@ -101,6 +102,9 @@ def failover(
         doc_md=__doc__,
         schedule=AssetAny(*assets) if assets else None,
         allowed_run_types=["manual", "operator_triggered", *(["asset_triggered"] if assets else [])],
+        # A run is active for days, and by Airflow's default of 16 the next mirror's check would wait for one to end.
+        # What they really need, slots of workers, is limited elsewhere. 0 is no way to say so: by an outage none starts.
+        max_active_runs=1000,
         params={name: Param(defaults.get(name, one.value), **one.schema) for name, one in PARAMS.items()},
         tags=["kafka-mirror"],
         user_defined_filters={"plain": plain},
