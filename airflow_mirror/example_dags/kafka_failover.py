@@ -17,18 +17,20 @@ A DAG of your own watches mirrors, and asks for the approval as soon as the sour
     dag = failover("dc2_failover", watch=[("kafka_dc2", "orders"), ("kafka_dc2", "payments")], source="kafka_dc1")
 
 The run that the event starts starts one for each mirror, under an id that the outage has: there is one, however often it
-is told.
+is told. An approval that nobody answers for a day fails the run: clear its `check` to be asked again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from airflow.providers.standard.exceptions import HITLTimeoutError
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import DAG, AssetAny, Param, task
+from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mirror.example_dags.forms import answer, ask_brokers, connection, known_params_only, text
 from airflow_mirror.example_dags.tails import Callbacks
@@ -36,6 +38,9 @@ from airflow_mirror.hooks.outcomes import task_outcome
 from airflow_mirror.operators.failover import FailoverOperator, FenceReturnedSourceOperator
 from airflow_mirror.triggers.outage import outage_asset, outages_in, run_id_of
 from airflow_mirror.wording import plain
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
 
 __all__ = ["dag", "failover"]
 
@@ -74,6 +79,23 @@ APPROVAL_TEXT = """The target is promoted: applications may write to it, and the
 {{ ti.xcom_pull(task_ids='check')['text'] | map('plain') | join('\n\n') }}
 
 Reject changes nothing."""
+
+
+class ApproveFailoverOperator(ApprovalOperator):
+    """Asks a person whether to fail over. No answer in time fails the task without a retry: somebody has to be told."""
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
+        """Go on with the answer.
+
+        :raises AirflowFailException: there is none.
+        """
+        try:
+            return super().execute_complete(context, event)
+        except HITLTimeoutError:
+            # A retry would ask for another day before `on_failure_callback` tells anybody.
+            raise AirflowFailException(
+                f"nobody has answered in time: {self.subject} Nothing was changed. Clear 'check' to be asked again."
+            ) from None
 
 
 def failover(
@@ -165,11 +187,11 @@ def _promote(check: FailoverOperator) -> None:
         """Go to the approval, or straight to the failover."""
         return "approve_failover" if params["approval"] else "failover"
 
-    approve_failover = ApprovalOperator(
+    # Without a default, which would be a no that nobody has said: the outage is told only once, and may go on.
+    approve_failover = ApproveFailoverOperator(
         task_id="approve_failover",
         subject="Fail {{ params.name }} over to {{ params.target }}?",
         body=APPROVAL_TEXT,
-        defaults="Reject",
         response_timeout=timedelta(days=1),
     )
     promote = FailoverOperator(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
+from airflow.providers.standard.exceptions import HITLTriggerEventError
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_mirror.cutover.failover import check, returned, run
@@ -86,6 +88,22 @@ def test_nothing_is_done_before_somebody_has_seen_the_check() -> None:
 def test_no_mirror_waits_for_the_run_of_another_one(watched: list[tuple[str, str]]) -> None:
     """A run waits for an answer, and stands by, for days. Airflow itself lets 16 of a DAG run at once."""
     assert failover("site_failover", watched).max_active_runs == 1000
+
+
+def test_an_approval_that_nobody_answers_fails_the_run(context: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A no that nobody has said would end it green, and the outage was told. A retry would wait for another day."""
+    asked: Any = failover("site_failover").get_task("approve_failover")
+    assert asked.defaults is None and asked.response_timeout == timedelta(days=1)
+    with pytest.raises(AirflowFailException, match=r"nobody has answered in time: Fail .* Clear 'check' to be asked"):
+        asked.execute_complete(context, {"error": "no response", "error_type": "timeout"})
+    with pytest.raises(HITLTriggerEventError):
+        asked.execute_complete(context, {"error": "a broken answer", "error_type": "unknown"})
+    skipped: list[str] = []
+    monkeypatch.setattr(asked, "skip", lambda ti, tasks: skipped.extend(task.task_id for task in tasks))
+    answer = {"params_input": {}, "responded_at": datetime.now(UTC), "responded_by_user": {"id": "1", "name": "ann"}}
+    for option, goal in (("Approve", []), ("Reject", ["failover"])):
+        assert asked.execute_complete({**context, "task": asked}, {**answer, "chosen_options": [option]})
+        assert skipped == goal
 
 
 @pytest.mark.parametrize("dag_id", ["kafka_failback", "kafka_failover"])
