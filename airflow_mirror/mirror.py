@@ -28,8 +28,9 @@ from airflow_mirror.common.knobs import (
     whole,
 )
 from airflow_mirror.common.nearest import nearest
-from airflow_mirror.common.patterns import matches
+from airflow_mirror.common.patterns import exact, matches
 from airflow_mirror.common.policy import (
+    DRILL_PREFIX,
     OWN_GROUPS,
     TRACES,
     Policy,
@@ -404,7 +405,12 @@ class Mirror:
         return self.names_topic(topic) and not kept_out and not self.is_displaced(topic)
 
     def names_topic(self, topic: str) -> bool:
-        """Return whether the patterns are for ``topic``, be it internal or not."""
+        """Return whether the patterns are for ``topic``, be it internal or not.
+
+        A drill's topic is for who names it, as its own mirror does: no pattern means what the drill deletes again.
+        """
+        if topic.startswith(DRILL_PREFIX) and topic not in self.topics and exact(topic) not in self.topics:
+            return False
         return matches(self.topics, topic) and not matches(self.exclude_topics, topic)
 
     def is_displaced(self, topic: str) -> bool:

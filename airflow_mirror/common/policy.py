@@ -193,6 +193,7 @@ MAP_PARTITIONS = 16  # for good: a map is found in the partition that its name l
 WISHES = "airflow-mirror.wishes"  # for people who may ask for a pause and nothing else
 LEDGER = frozenset({DECISIONS, STATE, MAPS, WISHES})
 SCRATCH_PREFIX = "__airflow-mirror.probe."
+DRILL_PREFIX = "mirror-drill."  # of the topics and groups of drills, unless somebody chooses another one
 KAFKAS_OWN = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", "__remote_log_metadata"}
 )

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from airflow_mirror.common.files import replace_file
+from airflow_mirror.common.policy import DRILL_PREFIX
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
 from airflow_mirror.console.command import add_json, add_mirror, command
 from airflow_mirror.errors import InputError
-from airflow_mirror.extras.drill.clean_up import PREFIX, clean_up_drill, deleted, left_behind
+from airflow_mirror.extras.drill.clean_up import clean_up_drill, deleted, left_behind
 from airflow_mirror.extras.drill.page import render
 from airflow_mirror.extras.drill.store import Drill, Drills, drills_of
 from airflow_mirror.extras.drill.turn import end, is_of
@@ -48,7 +49,7 @@ def add(commands: Any) -> None:
     p.add_argument("--clean-up", metavar="RUN", help="delete what this drill has left; name the run as --json does")
     p.add_argument("--source", metavar="CLUSTER", help=f"for --clean-up, the drill's source: {HELP}")
     p.add_argument(
-        "--prefix", default=PREFIX, metavar="TEXT",
+        "--prefix", default=DRILL_PREFIX, metavar="TEXT",
         help="for --clean-up, what the names of its topics begin with; no other is deleted (default: %(default)s)",
     )  # fmt: skip
 

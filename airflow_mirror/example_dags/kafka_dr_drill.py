@@ -16,8 +16,8 @@ from typing import Any
 
 from airflow.sdk import DAG, CronTriggerTimetable, Param, TaskGroup, chain, task
 
+from airflow_mirror.common.policy import DRILL_PREFIX
 from airflow_mirror.example_dags.forms import connection, known_params_only, text
-from airflow_mirror.extras.drill.clean_up import PREFIX
 from airflow_mirror.extras.drill.rehearsal import FAULTS
 from airflow_mirror.operators.drill import (
     CleanUpDrillOperator,
@@ -65,8 +65,9 @@ PARAMS = {
         description_md="Above it the run fails, after the clean-up.",
     ),
     "prefix": Param(
-        PREFIX, title="Prefix", type="string", minLength=3, section=CANARIES,
-        description_md="Of the topics of drills. No other is deleted.",
+        DRILL_PREFIX, title="Prefix", type="string", minLength=3, section=CANARIES,
+        description_md="Of the topics of drills. No other is deleted. A mirror of the source takes those of another "
+        "prefix, unless it excludes them.",
     ),
     "partitions": Param(
         3, title="Partitions", type="integer", minimum=1, maximum=100, section=CANARIES,

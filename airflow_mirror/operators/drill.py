@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.common.policy import DRILL_PREFIX
 from airflow_mirror.errors import (
     BrokerError,
     DrillMissed,
@@ -16,7 +17,6 @@ from airflow_mirror.errors import (
     JobNotRunning,
     MirrorError,
 )
-from airflow_mirror.extras.drill.clean_up import PREFIX
 from airflow_mirror.extras.drill.page import JSON_NAME
 from airflow_mirror.extras.drill.rehearsal import (
     KILL_TAIL,
@@ -185,7 +185,7 @@ class OpenDrillOperator(_DrillOperator):
         self,
         *,
         partitions: int | str = 3,
-        prefix: str = PREFIX,
+        prefix: str = DRILL_PREFIX,
         rpo_objective_s: float | str = 5.0,
         rto_objective_s: float | str = 120.0,
         rehearse: Sequence[str] | str = (),

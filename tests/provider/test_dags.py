@@ -36,7 +36,7 @@ from jinja2.nativetypes import NativeEnvironment
 from airflow_mirror.example_dags.forms import answer, text
 from airflow_mirror.example_dags.kafka_migration import dag as migration
 from airflow_mirror.example_dags.kafka_replication import replication
-from airflow_mirror.mirror import DEFAULT_EXCLUDED_GROUPS
+from airflow_mirror.mirror import DEFAULT_EXCLUDED_GROUPS, Mirror
 from airflow_mirror.operators.cutover import PreviewCutoverOperator
 from airflow_mirror.operators.drill_turn import own_drill_only
 from tests.provider.conftest import DAGS
@@ -414,6 +414,12 @@ def test_the_drill_cleans_up_whatever_happens(bag: Any) -> None:
     assert dag.get_task("stop_tail")._pre_execute_hook is own_drill_only, "another Airflow's tail goes on"
     assert not any(task.is_setup for task in dag.tasks), "a setup that was killed would skip its teardowns"
     assert all(dag.get_task(name).retries for name in ("stop_tail", "clean_up"))
+
+
+def test_the_drills_topic_is_left_to_it_by_a_replication_of_all_topics(bag: Any) -> None:
+    prefix = bag.dags["kafka_dr_drill"].params["prefix"]
+    one = Mirror.from_dict(bag.dags["kafka_replication"].params["mirror"])
+    assert one.selects_topic("orders") and not one.selects_topic(f"{prefix}20261115T030000")
 
 
 def test_faults_come_after_what_is_measured_on_a_topic_of_their_own(bag: Any) -> None:

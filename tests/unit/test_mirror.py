@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.common.policy import is_internal
+from airflow_mirror.common.patterns import exact
+from airflow_mirror.common.policy import DRILL_PREFIX, is_internal
 from airflow_mirror.config import load
 from airflow_mirror.errors import InputError, InvalidField
 from airflow_mirror.mirror import Mirror
@@ -175,6 +176,16 @@ def test_a_topic_that_would_lie_where_heartbeats_are_written_is_not_selected(fie
     assert not mirror(traces="heartbeats", **fields).selects_topic(left)
     for other in ("payments.heartbeats", "B.heartbeats", "heartbeats2"):
         assert mirror(traces="heartbeats", **fields).selects_topic(other), "it may be an application's"
+
+
+def test_a_drills_topic_is_the_mirrors_alone_that_names_it() -> None:
+    """A tail of all topics would claim it before the drill's own mirror does, and keep a dead topic on the target."""
+    topic = f"{DRILL_PREFIX}20261115T030000"
+    for one in (mirror(topics=[".*"]), mirror(topics=[f"{DRILL_PREFIX}.*"], internal_topics=True)):
+        assert not one.selects_topic(topic) and not one.names_topic(topic)
+    for named in (topic, exact(topic)):
+        assert mirror(topics=[named]).selects_topic(topic) and not mirror(topics=[named]).selects_topic(f"{topic}.faults")
+    assert mirror(topics=[".*"]).selects_topic("mirror-drills"), "its name only begins alike"
 
 
 def test_internal_topics_with_another_separator_are_not_selected() -> None:

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 DEAD_AFTER_S = 24 * 3600.0
 
 
-PREFIX = "mirror-drill."  # of the topics and groups of drills, unless somebody chooses another one
-
-
 class Cleaned(NamedTuple):
     """What became of one topic and its group, one line each, which begins with the role of a cluster.
 
@@ -109,7 +106,7 @@ class Own(NamedTuple):
         noted = self.source_topic_id
         if admin.role != "source":
             owned = owners(Ledger(admin).peek())[0].get(topic)
-            # A mirror with `.*`, say, whose tail was faster than the drill's own plan.
+            # A mirror with `.*`, say, where the prefix is another one: its tail was faster than the drill's own plan.
             if owned is not None and owned.mirror != self.mirror and owned.topic_id in ("", topic_id):
                 return f"it belongs to {owned.owner}"
             noted = owned.topic_id if owned is not None and owned.mirror == self.mirror else ""

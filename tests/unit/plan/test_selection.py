@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.policy import DRILL_PREFIX
 from airflow_mirror.compat.keys import DEFAULTS
 from airflow_mirror.errors import MissingRight, NothingMatches
 from airflow_mirror.kafka.model import TopicInfo
@@ -38,6 +39,7 @@ def test_topics_whose_names_look_internal_are_listed() -> None:
     assert levels(made(*INTERNAL, exclude_topics=["_.*", "[.]hidden", ".*internal"]), "internal_topics") == ["pass"]
     assert levels(made(*INTERNAL, topics=["o.*"]), "internal_topics") == ["pass"], "nobody asked for them"
     assert levels(made(*KAFKAS), "internal_topics") == ["pass"], "nobody means them"
+    assert levels(made(f"{DRILL_PREFIX}1"), "internal_topics") == ["pass"], "nor what is gone when the drill is over"
 
 
 @pytest.mark.parametrize("name", [*INTERNAL, *KAFKAS])
