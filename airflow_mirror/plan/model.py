@@ -207,8 +207,8 @@ class Plan(Judged):
     :param returning: source topics that match the mirror and are left out: they come from the target, or hold traces of
         mirrors into the source.
     :param amendments: what the rule has selected since; ``topics`` has them all. See :mod:`.amendment`.
-    :param rule: the plan as it was made, if there are any. Hash, digest and JSON are always those of the rule, so that
-        nobody takes an amended plan for another one.
+    :param rule: the plan as it was made, if there are any, or if ``topics`` lacks some of it. Hash, digest and JSON are
+        always those of the rule, so that nobody takes an amended plan for another one.
     """
 
     mirror: Mirror

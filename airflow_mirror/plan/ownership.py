@@ -147,16 +147,38 @@ def mark_cut_over(
     ledger.decide(change, until_ms)
 
 
+def own_part(values: Values, plan: Plan, topic_ids: Mapping[str, str]) -> tuple[Plan, dict[str, str]]:
+    """Return a plan of the same hash without the target topics of other mirrors, and those with their owners.
+
+    What its mirror gives up is its own until another mirror has it: for who ends all that the mirror writes.
+
+    :param topic_ids: present ids of the target topics, by name.
+    """
+    others = _others(_unreleased(decided(values, topic_ids)), plan)
+    if not others:
+        return plan, {}
+    gone = {t.source_topic for t in plan.topics if t.target_topic in others}
+    positions = {group: {t: at for t, at in its.items() if t not in gone} for group, its in plan.positions.items()}
+    own = replace(
+        plan,
+        topics=tuple(t for t in plan.topics if t.source_topic not in gone),
+        positions={group: its for group, its in positions.items() if its},
+        rule=plan.rule or plan,
+    )
+    return own, {topic: one.owner for topic, one in sorted(others.items())}
+
+
 def opening(values: Values, plan: Plan, topic_ids: Mapping[str, str], by: str, at: str) -> Values | None:
     """Return what decides that the plan's target topics are open, whoever had opened them before; None: it is decided.
 
-    Of so many topics that a decision can't hold them all, the first ones: ask again.
+    Of so many topics that a decision can't hold them all, the first ones: ask again. What the mirror gives up is opened
+    as well: nobody begins to write to it by then, and who takes it over, or frees it, leaves alone what is open.
 
     :param by: who opens them; a cutover that comes second is told so. :param at: ISO 8601.
     :raises TopicsOwned: :raises TopicsShared: as for :func:`mark_cut_over`.
     """
     require_exclusive_topics(plan, "hand over topics")
-    owned = decided(values, {t: topic_ids[t] for t in _topics(plan) if t in topic_ids})
+    owned = _unreleased(decided(values, {t: topic_ids[t] for t in _topics(plan) if t in topic_ids}))
     _require_mine(owned, plan)
     now = _or_ours(owned, plan, [t for t in _topics(plan) if t in topic_ids])
     return _some(
@@ -381,6 +403,11 @@ def _may_own(one: Owned, plan: Plan) -> bool:
         return not mine.released and plan.mirror.shares == bool(one.sharers)
     # One name is one lease, one group of progress, one set of transactional ids.
     return plan.mirror.shares and bool(one.sharers) and all(s.mirror != plan.mirror.name for s in one.sharers)
+
+
+def _unreleased(owned: Mapping[str, Owned]) -> dict[str, Owned]:
+    """Return topics as if no mirror that has one alone gave it up."""
+    return {t: replace(one, released=None) for t, one in owned.items()}
 
 
 def _others(owned: Mapping[str, Owned], plan: Plan) -> dict[str, Owned]:

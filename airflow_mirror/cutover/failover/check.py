@@ -6,7 +6,7 @@ Nothing is changed. To tell whether a tail lives, its signs are listened for, up
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
@@ -20,11 +20,12 @@ from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
 from airflow_mirror.kafka.permit import Permit
-from airflow_mirror.plan import ledger_store
+from airflow_mirror.ledger.decisions import Values
+from airflow_mirror.plan import ledger_store, ownership
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 from airflow_mirror.plan.missing_acls import Lacking, lacking
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.owned import mirrors
+from airflow_mirror.plan.owned import mirrors, target_ids
 from airflow_mirror.plan.rights import FAILOVER as ROLE
 from airflow_mirror.sync.ends import follower, notes
 from airflow_mirror.sync.groups import positions_in, selected
@@ -109,6 +110,7 @@ class Check:
 
     :param decided: a failover that was decided before; the next one completes it.
     :param missing: target topics of the plan that are not there.
+    :param others: those that belong to other mirrors, each with its owner; ``plan`` has none of them.
     :param lacking: rights that this connection's principal would need.
     """
 
@@ -119,6 +121,7 @@ class Check:
     decided: Direction | None
     missing: tuple[str, ...]
     lacking: tuple[Lacking, ...] = ()
+    others: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def refusal(self) -> InputError | None:
@@ -153,6 +156,7 @@ class Check:
         if self.decided is None and self.refusal is not None:
             lines.insert(1, f"a failover would be refused without force: {self.refusal}")
         lines += [f"not allowed: {one}" for one in self.lacking]
+        lines += left_out(self.others)
         return lines + [f"missing on the target: {topic}" for topic in self.missing[:_LISTED]]
 
     def _tail(self) -> list[str]:
@@ -182,6 +186,7 @@ class Check:
             "plan": self.plan.hash,
             "topics": len(self.plan.topics),
             "missing": list(self.missing[:_LISTED]),
+            "others": left_out(self.others),
             "lacking": [str(one) for one in self.lacking],
             "decided": None if self.decided is None else self.decided.value(),
             "tail": {**vars(self.tail), "ages_s": dict(self.tail.ages_s or {})},
@@ -203,7 +208,7 @@ def check(on: Side, mirror: str) -> Check:
     :raises InputError: the target knows no such mirror. :raises LedgerMissing: :raises LedgerLost: it has no ledger.
     """
     target = on.admin
-    plan, decided, tail = mirror_of(on, mirror)
+    plan, decided, tail, others = mirror_of(on, mirror)
     # Listened for before the losses are worked out: what is told is as of the end of the silence.
     seen = tail_of(on, tail)
     now_ms = int(on.clock.time() * 1000)
@@ -219,15 +224,23 @@ def check(on: Side, mirror: str) -> Check:
         decided=decided,
         lacking=tuple(lacking(ROLE, plan, groups.known, target=target)[0]),
         missing=tuple(t.target_topic for t in plan.topics if t.target_topic not in there),
+        others=others,
     )
 
 
-def mirror_of(on: Side, mirror: str) -> tuple[Plan, Direction | None, ActiveTail | None]:
-    """Return a mirror's plan with its amendments, what is decided about its direction, and its tail.
+def left_out(others: Mapping[str, str]) -> list[str]:
+    """Return what there is to say, for people, of topics that belong to other mirrors."""
+    lines = [f"left out: {topic} belongs to {owner}" for topic, owner in others.items()]
+    return [*lines[:_LISTED], *([f"left out: and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else [])]
 
-    The plan is that of the tail, which is what was copied; without one the last that was made.
 
-    :raises InputError: the target knows no such mirror.
+def mirror_of(on: Side, mirror: str) -> tuple[Plan, Direction | None, ActiveTail | None, dict[str, str]]:
+    """Return a mirror's plan with its amendments, what is decided about its direction, its tail, and what is others'.
+
+    The plan is that of the tail, which is what was copied; without one the last that was made. Topics that have passed
+    on since, by a split that was cut off, say, are not in it: they come last, with their owners.
+
+    :raises InputError: the target knows no such mirror, or all topics of its plan are others'.
     """
     target, ledger = on.admin, on.ledger
     # One reading for all three: of two, the plan could be of a tail that was decided behind the direction.
@@ -247,7 +260,20 @@ def mirror_of(on: Side, mirror: str) -> tuple[Plan, Direction | None, ActiveTail
     if plan.target_cluster_id != (found := target.cluster_id()):
         what = f"mirror {mirror!r} was planned for target cluster {plan.target_cluster_id}, and this is {found}"
         raise InputError(what, remedy="Nothing was changed. Name the target's own connection.")
-    return plan, decided, tail
+    own, others = own_part(on, plan, values)
+    return own, decided, tail, others
+
+
+def own_part(on: Side, plan: Plan, values: Values) -> tuple[Plan, dict[str, str]]:
+    """Return a plan without topics of other mirrors, and these with their owners.
+
+    :raises InputError: all of them are.
+    """
+    own, others = ownership.own_part(values, plan, target_ids(plan, on.admin))
+    if others and not own.topics:
+        what, cause = f"mirror {plan.mirror.name!r} has no topic of its own", "; ".join(left_out(others))
+        raise InputError(what, cause, "Nothing was changed. Fail over the mirrors that have them.")
+    return own, others
 
 
 def failed_over(on: Side, mirror: str) -> tuple[Plan, Direction]:
@@ -255,7 +281,7 @@ def failed_over(on: Side, mirror: str) -> tuple[Plan, Direction]:
 
     :raises InputError: it was not; or as :func:`mirror_of`.
     """
-    plan, decided, _ = mirror_of(on, mirror)
+    plan, decided, *_ = mirror_of(on, mirror)
     if decided is None:
         what = f"mirror {mirror!r} was not failed over, or its way back is armed since"
         raise InputError(what, remedy="'airflow-mirror failover' without --yes says what would be lost.")

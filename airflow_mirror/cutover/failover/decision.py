@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_mirror.cutover.decision import OPENED, fence_state
-from airflow_mirror.errors import CutoverRunning, MirrorCutOver, TryAgain
+from airflow_mirror.errors import CutoverRunning, MirrorCutOver, TopicsOwned, TryAgain
 from airflow_mirror.jobs.runner.active import ended
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.records import ACTIVE
@@ -31,8 +31,8 @@ def promote(
     :param force: also if a cutover is at work: it opens nothing any more then.
     :return: what is decided, which is what somebody else has if they were faster.
     :raises MirrorCutOver: a cutover has opened the target. :raises CutoverRunning: one is at work.
-    :raises TryAgain: another tail was decided meanwhile.
-    :raises TopicsOwned: some belong to other mirrors. :raises TopicsShared: so do all of them. Nothing was decided.
+    :raises TryAgain: another tail was decided meanwhile, or topics have passed on to other mirrors.
+    :raises TopicsShared: all of them are other mirrors' as well. Nothing was decided.
     """
     name = plan.mirror.name
 
@@ -48,7 +48,12 @@ def promote(
             # One that was decided since may have the lease, and write beyond the cut that is noted.
             if ACTIVE.at(values, name) != tail:
                 raise TryAgain(f"another tail of mirror {name!r} began meanwhile, and nothing was decided")
-        opened = ownership.opening(values, plan, topic_ids, one.opened_by, one.at)
+        try:
+            opened = ownership.opening(values, plan, topic_ids, one.opened_by, one.at)
+        except TopicsOwned as e:  # behind the look that has told them from those of others
+            raise TryAgain(
+                f"topics of mirror {name!r} passed on meanwhile, and nothing was decided: call it again"
+            ) from e
         if found == one:
             # The first record has ended the tail and turned the direction, and with one open topic no job of the plan
             # writes to any. So a death between two records leaves nothing that could be written to; the next call opens

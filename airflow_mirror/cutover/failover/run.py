@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -58,6 +58,7 @@ class FailoverReport:
     :param steps: what each step that is done has found.
     :param took_s: seconds of this call.
     :param returned: what was found when the source had returned (:mod:`.returned`); None: nobody has fenced it.
+    :param others: as in :class:`.check.Check`.
     """
 
     mirror: str
@@ -66,6 +67,7 @@ class FailoverReport:
     steps: dict[str, Any] = field(default_factory=dict)
     took_s: float = 0.0
     returned: dict[str, Any] | None = None
+    others: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values in a few kilobytes."""
@@ -75,6 +77,7 @@ class FailoverReport:
             "lost": self.lost,
             "steps": self.steps,
             "returned": self.returned,
+            "others": checks.left_out(self.others),
             "took_s": round(self.took_s, 3),
             "text": self.lines(),
         }
@@ -93,6 +96,7 @@ class FailoverReport:
             lines += [f"{name}: {line}" for line in found["lines"]] or [f"{name}: nothing to do"]
             if (more := found["count"] - len(found["lines"])) > 0:
                 lines.append(f"{name}: and {more} more")
+        lines += checks.left_out(self.others)
         if self.returned is not None:
             lines += [f"the source returned, and was fenced at {self.returned['at']}", *self.returned["took"]]
         return lines
@@ -111,13 +115,13 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
     """
     begun, target, ledger = on.clock.monotonic(), on.admin, on.ledger
     before = direction(ledger.values(), mirror)  # first: a failover that is decided meanwhile must not count as that
-    plan, decided, tail = checks.mirror_of(on, mirror)
+    plan, decided, tail, others = checks.mirror_of(on, mirror)
     require_exclusive_topics(plan, "be failed over")
     state = on.state(CUT.below(mirror))
     # Nothing is decided: everything anew, whatever a call that died has left. It left a stopped tail, a lease, a note
     # at most.
     if decided is None:
-        plan, decided, held = _decide(on, plan, tail, before, force, log)
+        plan, decided, held, others = _decide(on, plan, tail, before, force, log)
     else:
         held = None
         log.info("the failover of %s is decided; what it lacks is completed", decided.at)
@@ -137,7 +141,7 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
     record.forget_others(ours)
     # What was lost is read from the cut, not found anew: applications write by now.
     cut = record.cut()
-    report = FailoverReport(mirror=mirror, direction=decided, lost=dict(cut.lost), steps=record.done())
+    report = FailoverReport(mirror=mirror, direction=decided, lost=dict(cut.lost), steps=record.done(), others=others)
     # Another process may fence the source that returns at this moment: its note has a key of its own, and neither
     # waits.
     report.returned = record.returned()
@@ -178,8 +182,8 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
 
 def _decide(
     on: Side, plan: Plan, judged: ActiveTail | None, before: Direction | None, force: bool, log: Log
-) -> tuple[Plan, Direction, LeaseToken]:
-    """Return what is decided, of which plan as it is amended by then, and the lease that this call had when it decided.
+) -> tuple[Plan, Direction, LeaseToken, dict[str, str]]:
+    """Return what is decided, of which plan as it is by then, the lease that this call had, and topics of others.
 
     :param judged: the tail whose plan this is, as it stood before anybody listened for it.
     """
@@ -213,7 +217,7 @@ def _decide(
     # Tasks that nobody can hear write until then: the cut would be too low by that.
     on.clock.sleep(held.wait_s)
     # With the topics that have joined until the tail was ended: it has copied them. Those that join later nobody has.
-    plan = on.plan(name, plan.hash)
+    plan, others = checks.own_part(on, on.plan(name, plan.hash), on.ledger.values())
     at_ms = int(on.clock.time() * 1000)
     # Read only once: with the decision applications may write, and nobody could tell any more where the copy ended.
     offsets = checks.copied_to(on.admin, plan)
@@ -237,7 +241,8 @@ def _decide(
     # Frozen before this for however long: direction, tail and fence are compared where the record is appended. A job
     # that has taken the lease by then reads the decision when it has it, and ends; what it wrote until then is beyond
     # the noted cut.
-    return plan, promote(on.ledger, plan, target_ids(plan, on.admin), wanted, before, looked_at, force=force), held
+    decided = promote(on.ledger, plan, target_ids(plan, on.admin), wanted, before, looked_at, force=force)
+    return plan, decided, held, others
 
 
 def _end_writing(on: Side, plan: Plan, *, held: LeaseToken | None, permit: Permit) -> list[str]:

@@ -95,7 +95,7 @@ def look(mirror: str, source: ClusterAdmin, target: ClusterAdmin) -> Outlook:
     :raises InputError: the target knows no such mirror, ``source`` is not its source, or it partitions by key, so that
         positions have no counterpart. :raises TopicsShared: its topics are others' as well.
     """
-    plan, _, _ = mirror_of(Side(target), mirror)
+    plan, *_ = mirror_of(Side(target), mirror)
     require_exclusive_topics(plan, "rehearse a failover of groups")
     if (found := source.cluster_id()) != plan.source_cluster_id:
         raise InputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -478,6 +479,66 @@ def test_topics_that_are_not_there_are_named(world: World) -> None:
     report = world.fail_over()
     assert "b: it is not there" in report.steps["settings"]["lines"]
     assert world.outcome()["open"] == {"a"}
+
+
+def pass_on(world: World, *topics: str) -> None:
+    """As a split does, which is killed before the old mirror has a plan without them."""
+    ownership.give_up(world.ledger(), "m", topics)
+    ownership.pass_on(world.ledger(), "m", "n", topics)
+    world.effects.log.clear()
+
+
+def test_topics_that_have_passed_on_stay_with_their_mirror(world: World) -> None:
+    """A source that is lost right behind a split takes no topic of the old mirror along."""
+    pass_on(world, "b")
+    world.target.at["reads b"] = {B0: GroupPosition(99)}
+    left = "left out: b belongs to mirror 'n' of cluster s"
+    found = check.check(world.on(), "m")
+    assert found.lines()[-1] == left and found.to_dict()["others"] == [left] and found.to_dict()["topics"] == 1
+    report = world.fail_over()
+    outcome = world.outcome()
+    assert outcome["open"] == {"a"} and owned_topics(world.ledger())["b"].mirror == "n"
+    assert outcome["configs"] == {"a": {"retention.ms": "60000"}, "b": {"retention.ms": "-1"}}
+    assert outcome["at"]["reads b"] == {B0: GroupPosition(99)} and outcome["at"]["g"][A0].offset == 50
+    assert left in report.lines() and report.to_dict()["others"] == [left] and report.direction.plan == PLAN.hash
+    world.effects.log.clear()
+    assert world.fail_over().lines() == report.lines() and world.effects.log == []
+
+
+def test_groups_that_read_what_has_passed_on_are_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, replace(PLAN, positions={"g": {"a": {0: 1}}, "h": {"b": {0: 1}}}))
+    pass_on(world, "b")
+    assert check.check(world.on(), "m").groups.without == ("g",)
+
+
+def test_topics_that_a_split_was_about_to_pass_on_are_opened(world: World) -> None:
+    """Until another mirror has them they are nobody else's; the split that goes on finds nothing left to give."""
+    ownership.give_up(world.ledger(), "m", ["b"])
+    assert check.check(world.on(), "m").others == {}
+    world.fail_over()
+    ownership.pass_on(world.ledger(), "m", "n", ["b"])
+    ownership.free(world.ledger(), "m", ["b"])
+    one = owned_topics(world.ledger())["b"]
+    assert (one.mirror, one.released) == ("m", None) and world.outcome()["open"] == {"a", "b"}
+
+
+def test_topics_that_pass_on_right_before_the_decision_end_it(world: World) -> None:
+    ownership.give_up(world.ledger(), "m", ["b"])
+    world.lease.on_confirm = lambda: ownership.pass_on(world.ledger(), "m", "n", ["b"])
+    with pytest.raises(TryAgain, match="topics of mirror 'm' passed on meanwhile, and nothing was decided"):
+        world.fail_over()
+    assert world.outcome()["open"] == set() and not world.outcome()["direction"]
+    world.fail_over()
+    assert world.outcome()["open"] == {"a"}
+
+
+def test_mirror_without_a_topic_of_its_own_is_refused(world: World) -> None:
+    pass_on(world, "a", "b")
+    said = r"mirror 'm' has no topic of its own: left out: a belongs to mirror 'n'.*; left out: b .* Fail over the"
+    for call in (partial(check.check, world.on(), "m"), partial(world.fail_over, force=True)):
+        with pytest.raises(InputError, match=said):
+            call()
+    assert world.effects.log == []
 
 
 def test_unknown_mirrors_and_other_targets_are_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

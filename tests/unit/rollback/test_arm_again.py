@@ -182,7 +182,7 @@ def test_direction_of_a_cutover_is_no_failover_to_complete(world: World) -> None
     """A failover of that mirror finds its plan, and is refused because its cutover has finished."""
     ledger_store.keep(PLAN, world.new.state, world.new.ledger)
     world.arm()
-    plan, decided, _ = check.mirror_of(world.on.target, "flow")
+    plan, decided, *_ = check.mirror_of(world.on.target, "flow")
     assert decided is None and plan == PLAN
 
 
