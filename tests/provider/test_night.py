@@ -89,8 +89,8 @@ def test_what_blocks_a_first_plan_is_left_to_the_page_without_secrets(
     """No ledger knows the mirror, and none is made for it."""
     pushed: dict[str, Any] = {}
     context["ti"].xcom_push = lambda key, value: pushed.update({key: json.loads(json.dumps(value))})
-    mask_secret("hunter2-of-the-source")
-    world.plan = replace(world.plan, findings=(replace(BLOCK, evidence="hunter2-of-the-source"),))
+    mask_secret("kept-from-everybody")
+    world.plan = replace(world.plan, findings=(replace(BLOCK, evidence="kept-from-everybody"),))
     with pytest.raises(AirflowFailException):
         run(context)
     told = pushed[UNKEPT]
