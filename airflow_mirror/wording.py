@@ -34,6 +34,13 @@ def listed(items: Iterable[str], most: int | None = None) -> str:
     return "\n".join([*(f"  - {item}" for item in everything[:most]), *([f"  and {left} more"] if left > 0 else [])])
 
 
+def first_lines(lines: Iterable[str], most: int) -> list[str]:
+    """Return the first lines, and one that says how many more there are."""
+    everything = list(lines)
+    left = len(everything) - most
+    return everything if left <= 0 else [*everything[:most], f"and {left:,} more"]
+
+
 def wrapped(text: str, first: str = "", width: int = 110) -> str:
     """Return a text in lines of that width, indented below what the first begins with; names are not broken."""
     return textwrap.fill(

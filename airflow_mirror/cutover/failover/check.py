@@ -31,11 +31,12 @@ from airflow_mirror.sync.ends import follower, notes
 from airflow_mirror.sync.groups import positions_in, selected
 from airflow_mirror.sync.maps import mapped_range
 from airflow_mirror.verify.partition import count_data
-from airflow_mirror.wording import some
+from airflow_mirror.wording import first_lines, some
 
 _LOOKED_INTO = 200  # partitions at most, those that lack most: a failover does not wait for ten thousand
 _LOOKED_AT = 100  # offsets at the end of a partition's log that tell whether it has markers or holes
 _LISTED = 50
+_READ = 15  # lines of a list in the text that an approver reads: each list ends by itself, and none hides the next
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,18 +147,22 @@ class Check:
             "principal has them. With force, what needs them fails behind the decision, and stays to be done.",
         )  # fmt: skip
 
-    def lines(self) -> list[str]:
-        """Return what there is to say, for people."""
+    def lines(self, most: int = _LISTED) -> list[str]:
+        """Return what there is to say, for people: what refuses or lacks before the partitions.
+
+        :param most: how many lines of each list.
+        """
         plan = self.plan
         head = f"mirror {plan.mirror.name!r}, {len(plan.topics)} topics of cluster {plan.source_cluster_id}"
         if self.decided is not None:
             head += f": failed over at {self.decided.at}; another failover completes that one"
-        lines = [head, *self.losses.lines(), *self._tail(), *self._groups()]
+        lines = [head, *self.losses.lines(), *self._tail(), *self._groups(most)]
         if self.decided is None and self.refusal is not None:
             lines.insert(1, f"a failover would be refused without force: {self.refusal}")
-        lines += [f"not allowed: {one}" for one in self.lacking]
         lines += left_out(self.others)
-        return lines + [f"missing on the target: {topic}" for topic in self.missing[:_LISTED]]
+        lines += first_lines((f"not allowed: {one}" for one in self.lacking), most)
+        lines += first_lines((f"missing on the target: {topic}" for topic in self.missing), most)
+        return lines + self.losses.by_partition(most)
 
     def _tail(self) -> list[str]:
         tail = self.tail
@@ -168,15 +173,19 @@ class Check:
         ages = ", ".join(f"{name} {age:.0f} s" for name, age in sorted((tail.ages_s or {}).items()))
         return [f"its tail on host {tail.host!r}: {tail.status}, {seen}; looked at before that: {ages or 'nothing'}"]
 
-    def _groups(self) -> list[str]:
+    def _groups(self, most: int) -> list[str]:
         one = self.groups
         lines = [f"groups: {one.positions} positions are on the target"]
-        for group, its in list(one.beyond.items())[:_LISTED]:
-            members = ", and has members: nobody can set it" if group in one.active else ""
-            lines += [f"  {group} at {tp}: {p.offset} goes back to {stable}{members}" for tp, (p, stable) in its.items()]
         if one.without:
             lines.append(f"  {len(one.without)} groups of the plan have no position here, as {one.without[0]}")
-        return lines
+        members = ", and has members: nobody can set it"
+        # Those that nobody can set first: what a person has to do must not be behind what is done by itself.
+        beyond = (
+            f"  {group} at {tp}: {p.offset} goes back to {stable}{members if group in one.active else ''}"
+            for group, its in sorted(one.beyond.items(), key=lambda item: item[0] not in one.active)
+            for tp, (p, stable) in its.items()
+        )
+        return lines + first_lines(beyond, most)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values in a few kilobytes."""
@@ -197,7 +206,7 @@ class Check:
                 "active": list(self.groups.active[:_LISTED]),
                 "without": {"count": len(self.groups.without), "first": list(self.groups.without[:_LISTED])},
             },
-            "text": self.lines()[: 2 * _LISTED],
+            "text": self.lines(_READ),
         }
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.sync.ends.follower import looked_every_s, noted_every_s
 from airflow_mirror.sync.ends.notes import SourceEnds
+from airflow_mirror.wording import first_lines
 
 _LISTED = 50
 
@@ -101,7 +102,7 @@ class Losses:
         return [one for one in self.partitions if one.open]
 
     def lines(self) -> Iterator[str]:
-        """Yield what there is to say, for people."""
+        """Yield what there is to say of all partitions together, for people."""
         if self.age_s is None:
             yield "lost: not known. No tail has noted where the source's logs end"
         else:
@@ -112,14 +113,23 @@ class Losses:
             )
             if self.missed_s is not None:
                 yield f"  if it was only cut off, and went on until now, at most about {self.until_now:,}"
-        for one in self.partitions[:_LISTED]:
-            if one.missing:
-                what = "records" if one.source in self.dense else "offsets, markers and holes among them"
-                yield f"  {one.source}: {one.missing:,} {what}, from offset {one.copied}"
-        for one in self.cut[:_LISTED]:
-            yield f"  {one.source}: a transaction was open from offset {one.stable}; it may be cut"
         if self.unknown:
-            yield f"  nothing is known of {len(self.unknown)} partitions, as {min(self.unknown)}"
+            yield f"  nothing is known of {len(self.unknown):,} partitions, as {min(self.unknown)}"
+
+    def by_partition(self, most: int) -> list[str]:
+        """Return a line for each partition that lacks something, and for each with an open transaction.
+
+        :param most: how many of each.
+        """
+        short = (
+            f"lost in {one.source}: {one.missing:,} "
+            f"{'records' if one.source in self.dense else 'offsets, markers and holes among them'}, "
+            f"from offset {one.copied}"
+            for one in self.partitions
+            if one.missing
+        )
+        cut = (f"cut in {one.source}, perhaps: a transaction that was open from offset {one.stable}" for one in self.cut)
+        return [*first_lines(short, most), *first_lines(cut, most)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values; of each list its length and its first rows."""

@@ -70,6 +70,7 @@ from airflow_mirror.ledger.records import CUT
 from airflow_mirror.plan.direction import Direction
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.groups import read_positions
+from airflow_mirror.wording import first_lines
 
 RUN = "failover-"  # what the names begin with by which the target keeps such a fence, as it keeps those of cutovers
 _POLL_S = 1.0
@@ -199,8 +200,8 @@ def fence_returned(
     took = counted(source, beyond(source, plan, record.cut().offsets))
     found = Returned(
         mirror=mirror, at=datetime.fromtimestamp(report.fence.proven, UTC).isoformat(timespec="seconds"),
-        offsets=sum(one.offsets for one in took), took=_listed([str(one) for one in took]),
-        fence=_listed(raised.lines),
+        offsets=sum(one.offsets for one in took), took=first_lines(map(str, took), _LISTED),
+        fence=first_lines(raised.lines, _LISTED),
         fenced_s=None if answered is None else round(report.fence.proven - answered, 1),
     )  # fmt: skip
     # Before the report, which says that it is proven: who finds that one looks at nothing any more (`is_proven` asks
@@ -316,8 +317,3 @@ def _groups(source: ClusterAdmin, plan: Plan) -> list[GroupRecord]:
         for group, its in sorted(found.items())
         if its
     ]  # fmt: skip
-
-
-def _listed(lines: list[str]) -> list[str]:
-    more = len(lines) - _LISTED
-    return lines if more <= 0 else [*lines[:_LISTED], f"and {more} more"]
