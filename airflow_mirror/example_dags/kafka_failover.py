@@ -69,10 +69,12 @@ PARAMS = {
     ),
     "approval": Param(
         True, title="Ask before the failover", type="boolean",
-        description_md="A person answers, and sees what `check` says.",
+        description_md="A person answers, and sees what `check` says. Off, it is refused unless a tail has missed the "
+        "source: one that died says nothing of it.",
     ),
 }  # fmt: skip
 GIVEN = {"target": text("target"), "mirror_name": text("name")}
+UNATTENDED = "{{ not params.approval }}"
 
 APPROVAL_TEXT = """The target is promoted: applications may write to it, and the mirror never copies into it again.
 
@@ -136,8 +138,9 @@ def failover(
         },
     ) as dag:  # fmt: skip
         check = FailoverOperator(
-            task_id="check", check_only=True, pre_execute=None if watched else known_params_only, **GIVEN
-        )
+            task_id="check", check_only=True, unattended=UNATTENDED,
+            pre_execute=None if watched else known_params_only, **GIVEN,
+        )  # fmt: skip
         _promote(check)
         if watched:
             _begin_by_outage(dag_id, watched) >> check
@@ -153,13 +156,18 @@ def _begin_by_outage(dag_id: str, watched: Sequence[tuple[str, str]]) -> Any:
     @task(pre_execute=known_params_only)
     def outages(triggering_asset_events: Any) -> list[dict[str, Any]]:
         """Return what the events that have started this run tell, as arguments of the next task; none: by the form."""
+        from airflow_mirror.cutover.failover.outage import SOURCE_LOST
+
         events = [one for of_asset in triggering_asset_events.values() for one in of_asset]
         with task_outcome():
             told = outages_in(events, watched)
         for one in told:
             print(f"{one['mirror']} on {one['target']}: {one['what']}: {one.get('evidence')}")
+        # Of a mirror that is only unhealthy the source may live, whatever the form's defaults say.
+        asks = [{} if one["what"] == SOURCE_LOST else {"approval": True} for one in told]
         return [
-            {"conf": {"target": one["target"], "name": one["mirror"]}, "trigger_run_id": run_id_of(one)} for one in told
+            {"conf": {"target": one["target"], "name": one["mirror"], **ask}, "trigger_run_id": run_id_of(one)}
+            for one, ask in zip(told, asks, strict=True)
         ]
 
     @task.short_circuit
@@ -195,8 +203,9 @@ def _promote(check: FailoverOperator) -> None:
         response_timeout=timedelta(days=1),
     )
     promote = FailoverOperator(
-        task_id="failover", force="{{ params.force }}", trigger_rule="none_failed_min_one_success", **GIVEN
-    )
+        task_id="failover", force="{{ params.force }}", unattended=UNATTENDED,
+        trigger_rule="none_failed_min_one_success", **GIVEN,
+    )  # fmt: skip
 
     @task.short_circuit
     def is_source_named(params: dict[str, Any]) -> bool:

@@ -31,16 +31,20 @@ class FailoverOperator(BaseOperator):
     :param check_only: only say what would be lost and done (templated).
     :param force: also if a tail has just seen the source, or a cutover is at work: what the source takes from then on is
         lost (templated).
+    :param unattended: nobody has approved it: without ``force`` also refused unless a tail has missed the source.
+        One that died says nothing of it (templated).
     """
 
-    template_fields: Sequence[str] = ("target", "mirror_name", "check_only", "force")
+    template_fields: Sequence[str] = ("target", "mirror_name", "check_only", "force", "unattended")
 
     def __init__(
-        self, *, target: str, mirror_name: str, check_only: bool | str = False, force: bool | str = False, **kwargs: Any
-    ) -> None:
+        self, *, target: str, mirror_name: str, check_only: bool | str = False, force: bool | str = False,
+        unattended: bool | str = False, **kwargs: Any,
+    ) -> None:  # fmt: skip
         kwargs.setdefault("render_template_as_native_obj", True)
         super().__init__(**kwargs)
         self.target, self.mirror_name, self.check_only, self.force = target, mirror_name, check_only, force
+        self.unattended = unattended
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Check, or fail over; a refusal fails the task without a retry."""
@@ -54,13 +58,14 @@ class FailoverOperator(BaseOperator):
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
 
         name, force = str(name_of("mirror_name", self.mirror_name)), flag("force", self.force)
+        unattended = flag("unattended", self.unattended)
         with MirrorKafkaHook(str(self.target), "target").admin() as target:
             if flag("check_only", self.check_only):
-                checked = check(Side(target), name)
+                checked = check(Side(target), name, unattended=unattended)
                 for line in checked.lines():
                     self.log.info("%s", line)
                 return compact(checked.to_dict())
-            report = run(Side(target), name, force=force, log=cast("Any", self.log))
+            report = run(Side(target), name, force=force, unattended=unattended, log=cast("Any", self.log))
         for line in report.lines():
             self.log.info("%s", line)
         return compact(report.to_dict())

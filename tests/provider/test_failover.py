@@ -28,7 +28,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, clusters: InMemory) -> list[Any]:
     def answer(what: str) -> Any:
         def found(target: Any, name: str, **how: Any) -> Any:
             assert target.admin.cluster is clusters.target
-            calls.append((what, name, how.get("force")))
+            calls.append((what, name, how.get("force"), how["unattended"]))
             return SimpleNamespace(to_dict=lambda: {"text": [what]}, lines=lambda: [what])
 
         return found
@@ -45,10 +45,10 @@ def operator(**how: Any) -> FailoverOperator:
 def test_only_the_target_and_a_name_are_needed(asked: list[Any]) -> None:
     """Rendered fields may be text, or a number where the name is one."""
     assert operator(check_only="True").execute({}) == {"text": ["check"]}
-    one = operator(force="true")
+    one = operator(force="true", unattended="True")
     one.mirror_name = 7  # type: ignore[assignment]
     assert one.execute({}) == {"text": ["run"]}
-    assert asked == [("check", "m", None), ("run", "7", True)]
+    assert asked == [("check", "m", None, False), ("run", "7", True, True)]
 
 
 def test_a_refusal_is_not_tried_again_and_an_absent_broker_is(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,10 +76,11 @@ def test_nothing_is_done_before_somebody_has_seen_the_check() -> None:
     assert dag.get_task("check").check_only is True and dag.get_task("failover").check_only is False
     branch = dag.get_task("is_approval_wanted").python_callable
     assert [branch(params={"approval": wanted}) for wanted in (True, False)] == ["approve_failover", "failover"]
+    assert dag.get_task("check").unattended == dag.get_task("failover").unattended == "{{ not params.approval }}"
     used = " ".join(str(getattr(task, name)) for task in dag.tasks for name in task.template_fields)
     for name in dag.params:
         assert dag.params.get_param(name).schema["description_md"], name
-        assert name == "approval" or re.search(rf"params\.{name}\b", used), name
+        assert re.search(rf"params\.{name}\b", used), name
     is_named = dag.get_task("is_source_named").python_callable
     assert [is_named(params={"source": source}) for source in ("src", None, "")] == [True, False, False]
 

@@ -309,6 +309,8 @@ def test_each_mirror_of_a_disaster_gets_one_run_of_its_own(
         assert run.skip_when_already_exists and run.logical_date is None and run.wait_for_completion is False
         assert run.conf.keys() <= dag.params.keys(), "a parameter that the form does not have would fail the run"
     assert dag.params["approval"] is True and dag.params["force"] is False, "nobody is left out by an event"
+    (ill,) = cast("Any", outages).python_callable(told(payload(what=UNHEALTHY), monkeypatch=monkeypatch))
+    assert ill["conf"]["approval"] is True, "its source may live, and the form of a DAG may ask nobody"
     assert cast("Any", outages).python_callable({}) == [] and cast("Any", by_form).python_callable([]) is True
 
 

@@ -65,6 +65,11 @@ class TailSeen:
         ages = {name: max(0.0, at - one["at"]) for name, one in follows.items() if one.get("at")}
         return cls(status=status, host=host, unseen_s=unseen, ages_s=ages)
 
+    @property
+    def misses(self) -> bool:
+        """Whether it lives, and has not seen the source for half a minute."""
+        return self.status == RUNNING and self.unseen_s is not None and self.unseen_s >= SILENCE_S
+
     def saw(self, age_s: float | None, within_s: float = SILENCE_S) -> str:
         """Return who has seen the source in the last half minute, or may have, as half a sentence; empty: nobody.
 
@@ -113,6 +118,7 @@ class Check:
     :param missing: target topics of the plan that are not there.
     :param others: those that belong to other mirrors, each with its owner; ``plan`` has none of them.
     :param lacking: rights that this connection's principal would need.
+    :param unattended: nobody approves it.
     """
 
     plan: Plan
@@ -123,13 +129,15 @@ class Check:
     missing: tuple[str, ...]
     lacking: tuple[Lacking, ...] = ()
     others: Mapping[str, str] = field(default_factory=dict)
+    unattended: bool = False
 
     @property
     def refusal(self) -> InputError | None:
         """Why it would be refused: the source was seen in the last half minute, or rights are missing.
 
         cut off from here is not gone. And what is decided without the right to complete it leaves groups beyond the
-        log's end, or writers outside.
+        log's end, or writers outside. One that nobody approves also while nobody has missed the source: of a tail that
+        died, and is started again, its own host may be all that was lost.
         """
         name = self.plan.mirror.name
         if saw := self.tail.saw(self.losses.age_s):
@@ -137,6 +145,13 @@ class Check:
                 f"mirror {name!r}", f"{saw}: cut off from here is not gone. Nothing was changed",
                 "If the source lives, cut over instead (CutoverOperator): nothing is lost then. If it has just gone, try "
                 "again in half a minute; or use force: what the source takes from now on is lost.",
+            )  # fmt: skip
+        if self.unattended and not self.tail.misses and self.losses.missed_s is None:
+            tail = f"its tail on host {self.tail.host!r} is {self.tail.status}" if self.tail.status else "it has no tail"
+            return InputError(
+                f"mirror {name!r}", f"{tail}, and none has missed the source: it may live. Nothing was changed",
+                "A person has to decide that: fail it over with an approval, or by force. Or start the tail again: it "
+                "says whether the source is there.",
             )  # fmt: skip
         if not self.lacking:
             return None
@@ -210,10 +225,10 @@ class Check:
         }
 
 
-def check(on: Side, mirror: str) -> Check:
+def check(on: Side, mirror: str, *, unattended: bool = False) -> Check:
     """Return what a failover of a mirror would find. Changes nothing.
 
-    :param on: the mirror's target.
+    :param on: the mirror's target. :param unattended: nobody approves it.
     :raises InputError: the target knows no such mirror. :raises LedgerMissing: :raises LedgerLost: it has no ledger.
     """
     target = on.admin
@@ -234,6 +249,7 @@ def check(on: Side, mirror: str) -> Check:
         lacking=tuple(lacking(ROLE, plan, groups.known, target=target)[0]),
         missing=tuple(t.target_topic for t in plan.topics if t.target_topic not in there),
         others=others,
+        unattended=unattended,
     )
 
 

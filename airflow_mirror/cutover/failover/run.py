@@ -102,12 +102,15 @@ class FailoverReport:
         return lines
 
 
-def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> FailoverReport:
+def run(
+    on: Side, mirror: str, *, force: bool = False, unattended: bool = False, log: Log = _LOG
+) -> FailoverReport:  # fmt: skip
     """Fail a mirror over; see the module. A call for a finished one changes nothing, and returns its report.
 
     :param on: the mirror's target.
     :param force: also if a tail has just seen the source, a cutover is at work, or rights are missing: what needs these
         fails behind the decision, and a call with the rights completes it.
+    :param unattended: nobody has approved it: refused as well, without ``force``, unless a tail has missed the source.
     :raises CutoverRunning: :raises InputError: without ``force``: the source was seen, or rights are missing.
     :raises MirrorCutOver: its topics were cut over: there is nothing to fail over. :raises TopicsShared: they are others'
         as well. :raises InputError: the target knows no such mirror.
@@ -121,7 +124,7 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
     # Nothing is decided: everything anew, whatever a call that died has left. It left a stopped tail, a lease, a note
     # at most.
     if decided is None:
-        plan, decided, held, others = _decide(on, plan, tail, before, force, log)
+        plan, decided, held, others = _decide(on, plan, tail, before, force, unattended, log)
     else:
         held = None
         log.info("the failover of %s is decided; what it lacks is completed", decided.at)
@@ -181,7 +184,7 @@ def run(on: Side, mirror: str, *, force: bool = False, log: Log = _LOG) -> Failo
 
 
 def _decide(
-    on: Side, plan: Plan, judged: ActiveTail | None, before: Direction | None, force: bool, log: Log
+    on: Side, plan: Plan, judged: ActiveTail | None, before: Direction | None, force: bool, unattended: bool, log: Log
 ) -> tuple[Plan, Direction, LeaseToken, dict[str, str]]:
     """Return what is decided, of which plan as it is by then, the lease that this call had, and topics of others.
 
@@ -189,7 +192,7 @@ def _decide(
     """
     name = plan.mirror.name
     # Up to half a minute of listening, in which another tail may begin.
-    found = checks.check(on, name)
+    found = checks.check(on, name, unattended=unattended)
     if found.refusal is not None and not force:
         raise found.refusal
     values = on.ledger.values()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -228,6 +229,38 @@ def test_a_source_seen_a_moment_ago_by_a_tail_that_died(world: World, monkeypatc
         world.fail_over()
     world.seen = SourceEnds(at_ms=60_000, partitions={A0: End(60, 60, 60_000)})
     assert world.fail_over().lost["at_least"] == 10
+
+
+@pytest.mark.parametrize("heard", [LOST, "FAILED", "SUCCEEDED"])
+def test_without_approval_a_tail_that_ended_is_no_proof_that_the_source_has(world: World, heard: str) -> None:
+    """Its own host may be all that was lost, and producers write on."""
+    world.heard = heard
+    at_ms = int(time.time() * 1000) - 120_000
+    seen = world.seen = SourceEnds(at_ms=at_ms, partitions={A0: End(50, 50, at_ms)})
+    said = f"its tail on host 'far' is {heard}, and none has missed the source: it may live. Nothing was changed"
+    with pytest.raises(InputError, match=said):
+        world.fail_over(unattended=True)
+    assert world.effects.log == []
+    assert "refused without force" in check.check(world.on(), "m", unattended=True).lines()[1]
+    assert "refused" not in check.check(world.on(), "m").lines()[1]
+    world.seen = replace(seen, missed_ms=at_ms + 1_000)
+    assert world.fail_over(unattended=True).direction.by == "failover"
+
+
+@pytest.mark.parametrize("how", [{"unattended": True, "force": True}, {}])
+def test_who_has_approved_or_forces_needs_no_proof_that_the_source_is_gone(world: World, how: dict[str, bool]) -> None:
+    world.heard = LOST
+    assert world.fail_over(**how).direction.by == "failover"
+
+
+def test_without_approval_a_tail_that_misses_the_source_is_proof(world: World) -> None:
+    assert world.fail_over(unattended=True).direction.by == "failover"
+
+
+def test_without_approval_or_tail_nothing_is_failed_over(world: World) -> None:
+    world.ledger().decide(lambda _: {"active/m": None})
+    with pytest.raises(InputError, match="it has no tail, and none has missed the source"):
+        world.fail_over(unattended=True)
 
 
 def test_a_report_tells_both_ends_of_a_source_that_was_missed(world: World) -> None:
