@@ -10,7 +10,8 @@ The order makes every beginning of it safe, and the next call, of whatever proce
    more: somebody who took it before the decision has ended a few seconds later. Who completes another call's decision
    waits that long in any case: that call may have died in its wait.
 4. What makes the target usable: group positions inside its log, settings off hold, rules of writers. Each step is noted
-   when it is done; one that died in between is done again, and finds less to do.
+   when it is done; one that died in between is done again, and finds less to do. Settings that the target refuses keep
+   nobody waiting: they are noted, and tried again by each later call.
 """
 
 from __future__ import annotations
@@ -47,7 +48,36 @@ from airflow_mirror.sync.holding import end_hold
 from airflow_mirror.sync.mm2_topics.last import has_checkpoints, leave_found
 
 _LISTED = 50
+_LEFT = 500  # lines of what a step has left undone: its note is one record
 _LOG = logging.getLogger("airflow_mirror.cutover.failover")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What a step has found, as lines for people.
+
+    :param left: what was not done, and why. :param again: a later call may do it.
+    """
+
+    done: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    again: bool = False
+
+    def note(self, before: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return what is noted of it: how many lines, how many of these were left, and the first of both.
+
+        :param before: the note of a call that has left something for this one.
+        """
+        earlier, count = ([], 0) if before is None else (_parts(before)[1], before["count"] - before["left"])
+        lines = [*self.left[:_LEFT], *[*earlier, *self.done][:_LISTED]]
+        found = {"count": count + len(self.left) + len(self.done), "left": len(self.left), "lines": lines}
+        return found | ({"again": True} if self.again else {})
+
+
+def _parts(note: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the lines of a step's note: of what was left, and of what was done."""
+    at = min(note.get("left", 0), _LEFT)
+    return note["lines"][:at], note["lines"][at:]
 
 
 @dataclass(kw_only=True)
@@ -92,11 +122,16 @@ class FailoverReport:
             f"mirror {self.mirror!r} was failed over at {self.direction.at}: its target topics are in production",
             f"lost: {much}",
         ]
+        # Of all steps what was not done: a person has to know that before what was.
         for name, found in self.steps.items():
-            lines += [f"{name}: {line}" for line in found["lines"]] or [f"{name}: nothing to do"]
+            lines += [f"{name}: {line}" for line in _parts(found)[0]]
+        lines += checks.left_out(self.others)
+        for name, found in self.steps.items():
+            lines += [f"{name}: {line}" for line in _parts(found)[1]]
+            if not found["lines"]:
+                lines.append(f"{name}: nothing to do")
             if (more := found["count"] - len(found["lines"])) > 0:
                 lines.append(f"{name}: and {more} more")
-        lines += checks.left_out(self.others)
         if self.returned is not None:
             lines += [f"the source returned, and was fenced at {self.returned['at']}", *self.returned["took"]]
         return lines
@@ -105,7 +140,8 @@ class FailoverReport:
 def run(
     on: Side, mirror: str, *, force: bool = False, unattended: bool = False, log: Log = _LOG
 ) -> FailoverReport:  # fmt: skip
-    """Fail a mirror over; see the module. A call for a finished one changes nothing, and returns its report.
+    """Fail a mirror over; see the module. A call for a finished one returns its report, and changes nothing but settings
+    that the target refused.
 
     :param on: the mirror's target.
     :param force: also if a tail has just seen the source, a cutover is at work, or rights are missing: what needs these
@@ -144,7 +180,8 @@ def run(
     record.forget_others(ours)
     # What was lost is read from the cut, not found anew: applications write by now.
     cut = record.cut()
-    report = FailoverReport(mirror=mirror, direction=decided, lost=dict(cut.lost), steps=record.done(), others=others)
+    noted = record.done()
+    report = FailoverReport(mirror=mirror, direction=decided, lost=dict(cut.lost), steps=dict(noted), others=others)
     # Another process may fence the source that returns at this moment: its note has a key of its own, and neither
     # waits.
     report.returned = record.returned()
@@ -153,7 +190,7 @@ def run(
     # since, and settings and rights are their owners' by then.
     def undone(step: str) -> None:
         ours()
-        if step in record.done():
+        if record.done().get(step) != noted.get(step):
             raise TryAgain(f"another call has done the step {step!r} of this failover meanwhile: call it again")
 
     def permit(step: str) -> Permit:
@@ -161,7 +198,7 @@ def run(
 
     # In this order: nobody writes beside applications; then groups, which they start from; settings and rights after
     # that.
-    steps: dict[str, Callable[[Side, Plan], list[str]]] = {
+    steps: dict[str, Callable[[Side, Plan], Found]] = {
         "writing": partial(_end_writing, held=held, permit=partial(undone, "writing")),
         "groups": partial(_groups, beyond=cut.beyond, permit=partial(undone, "groups")),
         "settings": partial(_settings, permit=permit("settings")),
@@ -170,15 +207,17 @@ def run(
     if has_checkpoints(plan.mirror, ledger.values()):
         steps["checkpoints"] = partial(_checkpoints, beyond=cut.beyond, permit=permit("checkpoints"))
     for name, step in steps.items():
-        # Done by a call before, as is noted; one that died between its step and the note does it again, and finds less
-        # to do.
-        if name not in report.steps:
-            lines = step(on, plan)
-            report.steps[name] = {"count": len(lines), "lines": lines[:_LISTED]}
-            # Behind the step: the other way round a death in between would leave it undone for ever.
-            record.write_done(name, report.steps[name])
-            for line in lines:
+        before = noted.get(name)
+        # Done by a call before, as is noted, and perhaps not all of it; one that died between its step and the note does
+        # it again, and finds less to do.
+        if before is None or before.get("again"):
+            found = step(on, plan)
+            for line in [*found.left, *found.done]:
                 log.info("%s: %s", name, line)
+            report.steps[name] = found.note(before)
+            # Behind the step: the other way round a death in between would leave it undone for ever.
+            if report.steps[name] != before:
+                record.write_done(name, report.steps[name])
     report.took_s = on.clock.monotonic() - begun
     return report
 
@@ -248,7 +287,7 @@ def _decide(
     return plan, decided, held, others
 
 
-def _end_writing(on: Side, plan: Plan, *, held: LeaseToken | None, permit: Permit) -> list[str]:
+def _end_writing(on: Side, plan: Plan, *, held: LeaseToken | None, permit: Permit) -> Found:
     """Take the lease once more if somebody holds it: a job that was not told of the decision in time.
 
     :param held: the lease that this call has taken, and waited for, before the decision; None: it was decided before.
@@ -256,20 +295,20 @@ def _end_writing(on: Side, plan: Plan, *, held: LeaseToken | None, permit: Permi
     with suppress(LeaseLost):
         if held is not None:
             on.confirm_lease(held)
-            return []
+            return Found()
     if on.is_writing_ended(plan.mirror.name):
         # The mark says that somebody took it to end writing, not that they have waited: that call may have died in its
         # wait, and a task that nobody can hear writes for so long.
         on.clock.sleep(HANDOVER_S)
-        return []
+        return Found()
     # Asked anew: this call may have slept since, and who has it now is the tail that copies back.
     permit()
     # A bulk copy that looked before the decision, and took the lease behind it. Dies in the wait: see above.
     on.end_writing(plan.mirror.name)
-    return ["a job had taken the writer lease; it was taken from it"]
+    return Found(done=["a job had taken the writer lease; it was taken from it"])
 
 
-def _groups(on: Side, plan: Plan, *, beyond: Beyond | None, permit: Permit) -> list[str]:
+def _groups(on: Side, plan: Plan, *, beyond: Beyond | None, permit: Permit) -> Found:
     """Set positions that lay beyond the cut: consumers would jump by auto.offset.reset, or skip what is written there."""
     target = on.admin
     found = checks.groups_of(target, plan, beyond)
@@ -278,7 +317,7 @@ def _groups(on: Side, plan: Plan, *, beyond: Beyond | None, permit: Permit) -> l
         for group, its in found.beyond.items()
         if group not in found.active
     }
-    lines = []
+    done, left = list[str](), list[str]()
     # Only positions beyond the copy's end, to that end: whoever reads them afterwards has lost nothing by it. Done twice
     # it finds none. One by one, which are few: each is read again right before it is set, as its application may have
     # begun.
@@ -289,15 +328,16 @@ def _groups(on: Side, plan: Plan, *, beyond: Beyond | None, permit: Permit) -> l
         # beyond.
         if commit.error is not None and not commit.active:
             raise commit.error
-        lines += [
+        done += [
             f"{group} at {tp}: {found.beyond[group][tp][0].offset} -> {wanted[group][tp].offset}" for tp in commit.done
         ]
-        lines += [_left(group, found.beyond[group])] if commit.active else []
-    lines += [*(_left(group, found.beyond[group]) for group in found.active), *found.moved]
-    return lines + [f"{group}: no position; its consumers start by auto.offset.reset" for group in found.without]
+        left += [_stays(group, found.beyond[group])] if commit.active else []
+    left += [*(_stays(group, found.beyond[group]) for group in found.active), *found.moved]
+    left += [f"{group}: no position; its consumers start by auto.offset.reset" for group in found.without]
+    return Found(done=done, left=left)
 
 
-def _checkpoints(on: Side, plan: Plan, *, beyond: Beyond | None, permit: Permit) -> list[str]:
+def _checkpoints(on: Side, plan: Plan, *, beyond: Beyond | None, permit: Permit) -> Found:
     """Leave the last checkpoints where the groups stand. The groups are right without them, so that nothing waits."""
     try:
         _, positions, stable = checks.positions_of(on.admin, plan)
@@ -309,15 +349,15 @@ def _checkpoints(on: Side, plan: Plan, *, beyond: Beyond | None, permit: Permit)
         permit()  # refused by it, this step is not this call's any more, and is not noted as done
         # Noted as done all the same: nobody waits for it, and no later call tries it again, when applications have read
         # on.
-        return [f"not all of the last ones are written; Java clients that go by them read again: {e}"]
-    return [f"{one.group} at {one.tp}: {one.downstream}" for one in found]
+        return Found(left=[f"not all of the last ones are written; Java clients that go by them read again: {e}"])
+    return Found(done=[f"{one.group} at {one.tp}: {one.downstream}" for one in found])
 
 
-def _left(group: str, its: Any) -> str:
+def _stays(group: str, its: Any) -> str:
     return f"{group}: has members and stays beyond the end of {len(its)} partitions, as {min(its)}"
 
 
-def _settings(on: Side, plan: Plan, permit: Permit) -> list[str]:
+def _settings(on: Side, plan: Plan, permit: Permit) -> Found:
     """End the hold: what the source's settings were last applies."""
     target = on.admin
     there = target.topics([t.target_topic for t in plan.topics])
@@ -327,23 +367,28 @@ def _settings(on: Side, plan: Plan, permit: Permit) -> list[str]:
     state = on.state(seen_configs.prefix(plan.mirror.name))
     # Dies amid it: some topics are off hold. Harmless for as long as nobody copies, and the next call finds the rest.
     report = end_hold(plan, None, target, state, permit, openings(owned_topics(on.ledger), plan))
-    return [*report.drift, *report.remarks, *(f"{topic}: it is not there" for topic in missing)]
+    # What is refused stays on hold. It keeps the failover from nothing, and is tried again once the target's policy takes
+    # it: left undone for ever it would fill disks.
+    refused = [f"refused, tried again by the same command: {line}" for line in report.refused]
+    left = [*refused, *(f"{topic}: it is not there" for topic in missing), *replace(report, refused=()).remarks]
+    return Found(done=[*report.drift], left=left, again=bool(refused))
 
 
-def _grants(on: Side, plan: Plan, permit: Permit) -> list[str]:
+def _grants(on: Side, plan: Plan, permit: Permit) -> Found:
     """Let writers write, by the rules last seen of the source, as far as the plan allows: first those that deny."""
     name = plan.mirror.name
     # As of the tail's last pass: who was granted or denied something at the source behind that is known to nobody here.
     noted = seen_acls.last_seen(name, on.state(seen_acls.prefix(name)))
     if noted is None:
-        return ["no rules of writers are known (sync_acls of the Mirror): where the target has ACLs, grant them by hand"]
+        by_hand = "no rules of writers are known (sync_acls of the Mirror): where the target has ACLs, grant them by hand"
+        return Found(left=[by_hand])
     try:
         scope = read_scope(plan, None, on.admin, frozenset(), plan.mirror.own_principals)
     except NoAuthorizer as e:
-        return [str(e)]
+        return Found(left=[str(e)])
     rules, left = grantable(noted, scope)
     # Who dies between the two leaves writers outside; the other way round it would let in whom the source kept out.
     for permission in ("DENY", "ALLOW"):
         create_rules(on.admin, [rule for rule in rules if rule.permission == permission], lambda: nullcontext(permit))
     why = "it is about no topic or group of the mirror's, or about its own; if it is meant, add it by hand"
-    return [*(f"+ {rule}" for rule in rules), *(f"left out: {rule} ({why})" for rule in left)]
+    return Found(done=[f"+ {rule}" for rule in rules], left=[f"left out: {rule} ({why})" for rule in left])

@@ -320,7 +320,7 @@ def test_failover_that_thaws_behind_another_direction_changes_nothing_more(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was frozen behind its decision; the way back was armed since, or taken."""
-    monkeypatch.setattr(run, "_end_writing", lambda on, _, **__: [] if on.ledger.decide(anew) else [])
+    monkeypatch.setattr(run, "_end_writing", lambda on, _, **__: on.ledger.decide(anew) and run.Found())
     with pytest.raises(TryAgain, match="another direction of mirror 'm' was decided meanwhile"):
         world.fail_over()
     assert not [what for what in world.effects.log if what.startswith(("alter", "grant", "commit", "set"))]
@@ -499,6 +499,65 @@ def test_groups_with_members_are_left_and_named(world: World) -> None:
     report = world.fail_over()
     assert world.target.at["g"][A0].offset == 55
     assert report.steps["groups"]["lines"] == ["g: has members and stays beyond the end of 1 partitions, as a-0"]
+
+
+def many_topics(monkeypatch: pytest.MonkeyPatch) -> World:
+    """Sixty topics on hold, the last of which the target's policy leaves there."""
+    names = [f"t{n:02}" for n in range(60)]
+    world = World(monkeypatch, plan_of(a_mirror(name="m"), *(topic_plan(t, {0: 0}, source_topic_id=t) for t in names)))
+    world.target.ids = dict(zip(names, names, strict=True))
+    world.target.configs = {name: {"retention.ms": "-1"} for name in names}
+    world.target.refused = {"t59"}
+    return world
+
+
+def test_a_setting_that_the_target_refuses_is_said_before_what_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind fifty lines nobody would see that a topic in production is never deleted from."""
+    world = many_topics(monkeypatch)
+    report = world.fail_over()
+    assert (
+        report.lines()[2] == "settings: refused, tried again by the same command: t59: retention.ms: no policy takes it"
+    )
+    settings = report.steps["settings"]
+    assert (settings["count"], settings["left"], len(settings["lines"])) == (60, 1, 51)
+    assert "settings: and 9 more" in report.lines()
+    assert "t59" not in " ".join(key for key in world.state.read() if key.startswith("configs/"))
+
+
+def test_a_setting_that_the_target_refused_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest is its owners' by then, and the failover is as complete as before."""
+    world = many_topics(monkeypatch)
+    first = world.fail_over()
+    world.target.configs["t00"] = {"retention.ms": "1"}  # its owner's, by now
+    world.effects.log.clear()
+    again = world.fail_over()
+    assert again.steps["settings"]["lines"][0] == first.steps["settings"]["lines"][0] and tuple(again.steps) == STEPS
+    assert "settings: left alone, since it is in production: t00: {'retention.ms': '1'} -> {}" in again.lines()
+    world.target.refused.clear()
+    last = world.fail_over()
+    assert [line for line in world.effects.log if line.startswith("alter")] == ["alter t59"]
+    assert "refused" not in " ".join(last.lines()) and last.steps["settings"]["count"] == 61
+    assert world.target.configs["t59"] == {} and world.target.configs["t00"] == {"retention.ms": "1"}
+    world.effects.log.clear()
+    assert world.fail_over().lines() == last.lines() and world.effects.log == []
+
+
+def test_slower_call_tries_no_setting_that_the_faster_one_has_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = many_topics(monkeypatch)
+    world.fail_over()
+    world.target.refused.clear()
+    alter = world.target.alter_topic_configs
+
+    def meanwhile(*given: Any) -> None:
+        monkeypatch.setattr(world.target, "alter_topic_configs", alter)
+        world.fail_over()
+        world.target.configs["t59"] = {"retention.ms": "1"}  # its owner's, by now
+        alter(*given)
+
+    monkeypatch.setattr(world.target, "alter_topic_configs", meanwhile)
+    with pytest.raises(TryAgain, match="another call has done the step 'settings'"):
+        world.fail_over()
+    assert world.target.configs["t59"] == {"retention.ms": "1"}
 
 
 def test_rules_that_nobody_noted_are_left_to_a_person(world: World) -> None:

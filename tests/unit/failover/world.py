@@ -15,7 +15,7 @@ from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.failover import check, run
 from airflow_mirror.cutover.failover.losses import losses
 from airflow_mirror.cutover.platform import Side
-from airflow_mirror.errors import LeaseLost, TryAgain
+from airflow_mirror.errors import LeaseLost, RequestRefused, TryAgain
 from airflow_mirror.jobs.runner import active
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign
 from airflow_mirror.jobs.runner.state import RUNNING
@@ -144,6 +144,7 @@ class Target(AllAllowed):
         self.members: set[str] = set()
         self.acls: list[Acl] = []
         self.strangers = ["b2"]
+        self.refused: set[str] = set()
 
     def cluster_id(self) -> str:
         return "t"
@@ -162,6 +163,8 @@ class Target(AllAllowed):
         self, topic: str, permit: Permit, to_set: Mapping[str, str], delete: Collection[str] = ()
     ) -> None:  # fmt: skip
         permit()
+        if topic in self.refused:
+            raise RequestRefused("alter", 44, "PolicyViolation", "no policy takes it")
         now = {k: v for k, v in {**self.configs[topic], **to_set}.items() if k not in delete}
         self.effects.do(f"alter {topic}", lambda: self.configs.update({topic: now}))
 
@@ -307,12 +310,16 @@ def _sync_configs(
 ) -> ConfigsReport:  # fmt: skip
     """As the real one, for the one setting that these topics have."""
     assert not hold
-    lines = []
+    lines, refused = [], []
     for t in plan.topics:
         final = {key: entry.value for key, entry in source.topic_configs([t.source_topic])[t.source_topic].items()}
         if target.configs[t.target_topic] != final:
             lines.append(f"{t.target_topic}: {target.configs[t.target_topic]} -> {final}")
             gone = [k for k in ("retention.ms",) if k not in final]
             if not dry_run:
-                target.alter_topic_configs(t.target_topic, permit, final, gone)
-    return ConfigsReport(hold=False, changes=tuple(lines), applied=True)  # type: ignore[arg-type]
+                try:
+                    target.alter_topic_configs(t.target_topic, permit, final, gone)
+                except RequestRefused as e:
+                    lines.pop()
+                    refused.append(f"{t.target_topic}: retention.ms: {e.detail}")
+    return ConfigsReport(hold=False, changes=tuple(lines), applied=True, refused=tuple(refused))  # type: ignore[arg-type]
