@@ -6,21 +6,24 @@ Nothing is changed. To tell whether a tail lives, its signs are listened for, up
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.cutover.decision import fence_state
 from airflow_mirror.cutover.failover.losses import Losses, losses
 from airflow_mirror.cutover.failover.record import Beyond
 from airflow_mirror.cutover.platform import Side
-from airflow_mirror.errors import InputError, TryAgain
+from airflow_mirror.errors import InputError, LedgerNewer, TryAgain
 from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Sign, active_tail
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger.decisions import Values
+from airflow_mirror.ledger.records import FENCE
 from airflow_mirror.plan import ledger_store, ownership
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 from airflow_mirror.plan.missing_acls import Lacking, lacking
@@ -36,6 +39,7 @@ from airflow_mirror.wording import first_lines, some
 _LOOKED_INTO = 200  # partitions at most, those that lack most: a failover does not wait for ten thousand
 _LOOKED_AT = 100  # offsets at the end of a partition's log that tell whether it has markers or holes
 _LISTED = 50
+UNMOVED = "the mirror moves none (sync_groups), each stands where its application or a cutover has left it"
 _READ = 15  # lines of a list in the text that an approver reads: each list ends by itself, and none hides the next
 
 
@@ -119,6 +123,8 @@ class Check:
     :param others: those that belong to other mirrors, each with its owner; ``plan`` has none of them.
     :param lacking: rights that this connection's principal would need.
     :param unattended: nobody approves it.
+    :param fenced_by: mirrors that were cut over from here, whose fences keep everybody but this one out of the target
+        topics.
     """
 
     plan: Plan
@@ -130,6 +136,7 @@ class Check:
     lacking: tuple[Lacking, ...] = ()
     others: Mapping[str, str] = field(default_factory=dict)
     unattended: bool = False
+    fenced_by: tuple[str, ...] = ()
 
     @property
     def refusal(self) -> InputError | None:
@@ -171,7 +178,7 @@ class Check:
         head = f"mirror {plan.mirror.name!r}, {len(plan.topics)} topics of cluster {plan.source_cluster_id}"
         if self.decided is not None:
             head += f": failed over at {self.decided.at}; another failover completes that one"
-        lines = [head, *self.losses.lines(), *self._tail(), *self._groups(most)]
+        lines = [head, *self.losses.lines(), *map(fence_line, self.fenced_by), *self._tail(), *self._groups(most)]
         if self.decided is None and self.refusal is not None:
             lines.insert(1, f"a failover would be refused without force: {self.refusal}")
         lines += left_out(self.others)
@@ -190,7 +197,8 @@ class Check:
 
     def _groups(self, most: int) -> list[str]:
         one = self.groups
-        lines = [f"groups: {one.positions} positions are on the target"]
+        unmoved = "" if self.plan.mirror.sync_groups else f"; {UNMOVED}"
+        lines = [f"groups: {one.positions} positions are on the target{unmoved}"]
         if one.without:
             lines.append(f"  {len(one.without)} groups of the plan have no position here, as {one.without[0]}")
         members = ", and has members: nobody can set it"
@@ -212,6 +220,7 @@ class Check:
             "missing": list(self.missing[:_LISTED]),
             "others": left_out(self.others),
             "lacking": [str(one) for one in self.lacking],
+            "fenced_by": list(self.fenced_by),
             "decided": None if self.decided is None else self.decided.value(),
             "tail": {**vars(self.tail), "ages_s": dict(self.tail.ages_s or {})},
             "lost": self.losses.to_dict(),
@@ -250,6 +259,30 @@ def check(on: Side, mirror: str, *, unattended: bool = False) -> Check:
         missing=tuple(t.target_topic for t in plan.topics if t.target_topic not in there),
         others=others,
         unattended=unattended,
+        fenced_by=tuple(fenced_by(on.ledger.values(), mirror)),
+    )
+
+
+def fenced_by(values: Values, mirror: str) -> list[str]:
+    """Return the mirrors that were cut over from the target of this one, which copies back, and whose fences stand there.
+
+    What is decided about them stands here as a copy (:mod:`.rollback.fence_copy`), since their own target may be lost.
+    """
+    found = []
+    for name in FENCE.under(values):
+        # A newer version's: what it has changed can't be told, and a failover is not to wait for that.
+        with suppress(LedgerNewer):
+            there = fence_state(values, name)
+            if there is not None and not there.is_over and there.intent.get("copied_by") == mirror:
+                found.append(name)
+    return found
+
+
+def fence_line(name: str) -> str:
+    """Return what to do about a fence that keeps applications out, of :func:`fenced_by`."""
+    return (
+        f"applications are kept out by the fence of mirror {name!r}, which stands here. Lift it after the failover; this "
+        f"is CLUSTER: airflow-mirror lift-fence --target CLUSTER --source CLUSTER --mirror {name} --include-retained"
     )
 
 

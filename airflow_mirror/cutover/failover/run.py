@@ -87,6 +87,7 @@ class FailoverReport:
     :param lost: see :meth:`.losses.Losses.to_dict`, at the cut.
     :param steps: what each step that is done has found.
     :param took_s: seconds of this call.
+    :param fenced_by: as in :class:`.check.Check`.
     :param returned: what was found when the source had returned (:mod:`.returned`); None: nobody has fenced it.
     :param others: as in :class:`.check.Check`.
     """
@@ -96,6 +97,7 @@ class FailoverReport:
     lost: dict[str, Any]
     steps: dict[str, Any] = field(default_factory=dict)
     took_s: float = 0.0
+    fenced_by: list[str] = field(default_factory=list)
     returned: dict[str, Any] | None = None
     others: Mapping[str, str] = field(default_factory=dict)
 
@@ -106,6 +108,7 @@ class FailoverReport:
             "direction": self.direction.value(),
             "lost": self.lost,
             "steps": self.steps,
+            "fenced_by": self.fenced_by,
             "returned": self.returned,
             "others": checks.left_out(self.others),
             "took_s": round(self.took_s, 3),
@@ -120,6 +123,7 @@ class FailoverReport:
             much += f"; if the source was only cut off, and went on, {self.lost['until_now']:,}"
         lines = [
             f"mirror {self.mirror!r} was failed over at {self.direction.at}: its target topics are in production",
+            *map(checks.fence_line, self.fenced_by),
             f"lost: {much}",
         ]
         # Of all steps what was not done: a person has to know that before what was.
@@ -185,6 +189,8 @@ def run(
     # Another process may fence the source that returns at this moment: its note has a key of its own, and neither
     # waits.
     report.returned = record.returned()
+    # Looked at by each call: it is lifted behind the failover.
+    report.fenced_by = checks.fenced_by(ledger.values(), mirror)
 
     # Two calls complete one failover, and the slower one may have slept since the other did a step: groups have read on
     # since, and settings and rights are their owners' by then.
@@ -202,7 +208,7 @@ def run(
         "writing": partial(_end_writing, held=held, permit=partial(undone, "writing")),
         "groups": partial(_groups, beyond=cut.beyond, permit=partial(undone, "groups")),
         "settings": partial(_settings, permit=permit("settings")),
-        "grants": partial(_grants, permit=permit("grants")),
+        "grants": partial(_grants, fenced=bool(report.fenced_by), permit=permit("grants")),
     }
     if has_checkpoints(plan.mirror, ledger.values()):
         steps["checkpoints"] = partial(_checkpoints, beyond=cut.beyond, permit=permit("checkpoints"))
@@ -333,6 +339,7 @@ def _groups(on: Side, plan: Plan, *, beyond: Beyond | None, permit: Permit) -> F
         ]
         left += [_stays(group, found.beyond[group])] if commit.active else []
     left += [*(_stays(group, found.beyond[group]) for group in found.active), *found.moved]
+    left += [] if plan.mirror.sync_groups else [checks.UNMOVED]
     left += [f"{group}: no position; its consumers start by auto.offset.reset" for group in found.without]
     return Found(done=done, left=left)
 
@@ -374,11 +381,16 @@ def _settings(on: Side, plan: Plan, permit: Permit) -> Found:
     return Found(done=[*report.drift], left=left, again=bool(refused))
 
 
-def _grants(on: Side, plan: Plan, permit: Permit) -> Found:
-    """Let writers write, by the rules last seen of the source, as far as the plan allows: first those that deny."""
+def _grants(on: Side, plan: Plan, fenced: bool, permit: Permit) -> Found:
+    """Let writers write, by the rules last seen of the source, as far as the plan allows: first those that deny.
+
+    :param fenced: the target is an old source, whose writers have their rules, and a fence denies them by name.
+    """
     name = plan.mirror.name
     # As of the tail's last pass: who was granted or denied something at the source behind that is known to nobody here.
     noted = seen_acls.last_seen(name, on.state(seen_acls.prefix(name)))
+    if noted is None and fenced:
+        return Found()
     if noted is None:
         by_hand = "no rules of writers are known (sync_acls of the Mirror): where the target has ACLs, grant them by hand"
         return Found(left=[by_hand])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import closing
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.cutover.decision import CLOSED, OPENED, FenceState, note_copy
 from airflow_mirror.cutover.failover import check
 from airflow_mirror.cutover.failover.check import TailSeen, copied_to, lost
 from airflow_mirror.kafka.model import GroupPosition, TopicInfo
@@ -21,6 +23,7 @@ from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
 from tests.unit.cutover.builders import GivenSide
 from tests.unit.failover.world import A0, B0, World
+from tests.unit.failover.world import PLAN as FAILED_OVER
 from tests.unit.ledger.kinds import MORE, changed, every
 from tests.unit.ledger.memory import MemoryState
 from tests.unit.plan.builders import a_mirror
@@ -147,6 +150,30 @@ def test_no_list_of_an_approvers_text_hides_what_comes_behind_it(monkeypatch: py
         "cut in a-14, perhaps: a transaction that was open from offset 60", "and 45 more",
     ]  # fmt: skip
     assert found.lines().count("and 10 more") == 3
+
+
+def test_fence_that_keeps_applications_out_of_an_old_source_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its DENY rules are by name: whatever is granted there, nobody writes until it is lifted. Groups don't follow."""
+    world = World(monkeypatch, plan_of(a_mirror(name="m", sync_groups=False), *FAILED_OVER.topics))
+    world.state.write({key: None for key in world.state.read() if key.startswith("acls/")})
+    spared = {"spared": "User:mirror", "denied": {"User:app": "0"}, "copied_by": "m"}
+    copy = FenceState(
+        run="monday", attempt=1, id="x", plan="p", revision="p", owner="x", max_fence_s=60.0, phase=OPENED, intent=spared
+    )
+    note_copy(world.ledger(), "first", copy)
+    note_copy(world.ledger(), "over", replace(copy, phase=CLOSED))
+    note_copy(world.ledger(), "others", replace(copy, intent={**spared, "copied_by": "another"}))
+    command = "airflow-mirror lift-fence --target CLUSTER --source CLUSTER --mirror first --include-retained"
+    found = check.check(world.on(), "m")
+    assert [line for line in found.lines() if "lift-fence" in line] == [check.fence_line("first")]
+    assert check.fence_line("first").endswith(command) and found.to_dict()["fenced_by"] == ["first"]
+    assert any("left it" in line for line in found.lines() if line.startswith("groups: "))
+    report = world.fail_over()
+    assert report.lines()[1] == check.fence_line("first") and report.to_dict()["fenced_by"] == ["first"]
+    assert not any("by hand" in line for line in report.lines())
+    assert any("left it" in line for line in report.lines() if line.startswith("groups: "))
+    world.ledger().decide(lambda _: {"fence/first": {"v": 1, **asdict(replace(copy, phase=CLOSED))}})
+    assert "lift-fence" not in " ".join(world.fail_over().lines())
 
 
 def test_failover_is_checked_beside_a_newer_version(monkeypatch: pytest.MonkeyPatch) -> None:
