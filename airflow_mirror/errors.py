@@ -599,9 +599,9 @@ class FenceStands(InputError):
     mirror: str
     run: str
     why: str
+    remedy: str = "Lift it ('airflow-mirror lift-fence'), or clear that run, then cut over."
     what = "mirror {mirror!r}: a fence of its cutover {run!r} {why}."
     cause = "It would be taken for somebody else's, and stay. Nothing was touched"
-    remedy = "Lift it ('airflow-mirror lift-fence'), or clear that run, then cut over."
 
 
 class CutoverTakenOver(TryAgain):

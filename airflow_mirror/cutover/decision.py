@@ -263,7 +263,10 @@ def stand_behind_open(life: Decisions, mirror: str, mine: FenceState, turned: Di
         if there is not None and there.run == mine.run:
             return None
         _require_direction(values, mirror, turned)
-        require_ended(mirror, there)
+        # Not taken over: it has a name and an intent of its own, and a lifter, perhaps, who deletes what both consist of.
+        if there is not None and not there.is_over:
+            how = "Lift it ('airflow-mirror lift-fence') once the source answers; then this one goes up."
+            raise FenceStands(mirror, there.run, there.text, how)
         return _value(mirror, mine)
 
     life.decide(change)

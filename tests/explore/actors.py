@@ -13,7 +13,7 @@ from airflow_mirror.copy.writer import lease, lease_watch
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import fence_state
 from airflow_mirror.cutover.failover import run as failing_over
-from airflow_mirror.cutover.failover.returned import fence_returned
+from airflow_mirror.cutover.failover.returned import NOT_YET, fence_returned
 from airflow_mirror.cutover.fence import AclFence, fence_of
 from airflow_mirror.cutover.intent import ACL
 from airflow_mirror.cutover.lifting import lift_leftover_fence
@@ -28,13 +28,10 @@ from airflow_mirror.cutover.swap import of_fence, swap_fence
 from airflow_mirror.errors import (
     CutoverCancelled,
     FencedByAnother,
-    FenceGone,
-    FenceLeaks,
     FenceStands,
     FenceUnproven,
     LeaseUnconfirmed,
     MirrorError,
-    TransactionsOpen,
     TryAgain,
 )
 from airflow_mirror.jobs.driver import presence
@@ -241,7 +238,7 @@ def returned(w: World, name: str, **when: Any) -> Actor:
             on = w.platform()
             try:
                 return fence_returned(on, MIRROR.name, AclFence(on.source.admin, clock=on.clock), limits=LIMITS)
-            except (TryAgain, FencedByAnother, FenceUnproven, FenceLeaks, FenceGone, TransactionsOpen):
+            except NOT_YET:
                 if w.s.now > until:
                     raise
                 w.s.clock.sleep(3.0)

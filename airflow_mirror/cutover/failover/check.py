@@ -13,10 +13,11 @@ from typing import Any
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.cutover.decision import fence_state
+from airflow_mirror.cutover.failover.decision import cutover_at_work
 from airflow_mirror.cutover.failover.losses import Losses, losses
 from airflow_mirror.cutover.failover.record import Beyond
 from airflow_mirror.cutover.platform import Side
-from airflow_mirror.errors import InputError, LedgerNewer, TryAgain
+from airflow_mirror.errors import InputError, LedgerNewer, MirrorError, TryAgain
 from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Sign, active_tail
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -125,6 +126,7 @@ class Check:
     :param unattended: nobody approves it.
     :param fenced_by: mirrors that were cut over from here, whose fences keep everybody but this one out of the target
         topics.
+    :param at_work: why a cutover refuses it as well, without force.
     """
 
     plan: Plan
@@ -137,6 +139,7 @@ class Check:
     others: Mapping[str, str] = field(default_factory=dict)
     unattended: bool = False
     fenced_by: tuple[str, ...] = ()
+    at_work: MirrorError | None = None
 
     @property
     def refusal(self) -> InputError | None:
@@ -179,8 +182,9 @@ class Check:
         if self.decided is not None:
             head += f": failed over at {self.decided.at}; another failover completes that one"
         lines = [head, *self.losses.lines(), *map(fence_line, self.fenced_by), *self._tail(), *self._groups(most)]
-        if self.decided is None and self.refusal is not None:
-            lines.insert(1, f"a failover would be refused without force: {self.refusal}")
+        if self.decided is None:
+            refused = (one for one in (self.refusal, self.at_work) if one is not None)
+            lines[1:1] = [f"a failover would be refused without force: {one}" for one in refused]
         lines += left_out(self.others)
         lines += first_lines((f"not allowed: {one}" for one in self.lacking), most)
         lines += first_lines((f"missing on the target: {topic}" for topic in self.missing), most)
@@ -248,7 +252,7 @@ def check(on: Side, mirror: str, *, unattended: bool = False) -> Check:
     # Each of what follows is of its own moment, and pins nothing. The decision pins direction, tail and fence by readings
     # of its own (`run._decide`).
     there = target.topics([t.target_topic for t in plan.topics])
-    groups = groups_of(target, plan)
+    groups, values = groups_of(target, plan), on.ledger.values()
     return Check(
         plan=plan,
         tail=seen,
@@ -259,7 +263,8 @@ def check(on: Side, mirror: str, *, unattended: bool = False) -> Check:
         missing=tuple(t.target_topic for t in plan.topics if t.target_topic not in there),
         others=others,
         unattended=unattended,
-        fenced_by=tuple(fenced_by(on.ledger.values(), mirror)),
+        fenced_by=tuple(fenced_by(values, mirror)),
+        at_work=cutover_at_work(values, mirror),
     )
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_mirror.cutover.decision import OPENED, fence_state
-from airflow_mirror.errors import CutoverRunning, MirrorCutOver, TopicsOwned, TryAgain
+from airflow_mirror.cutover.decision import LIFTING, OPENED, fence_state
+from airflow_mirror.errors import InputError, MirrorCutOver, MirrorError, TopicsOwned, TryAgain
 from airflow_mirror.jobs.runner.active import ended
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.records import ACTIVE
@@ -30,8 +30,8 @@ def promote(
     :param tail: as it stood when it was looked at: another one may write.
     :param force: also if a cutover is at work: it opens nothing any more then.
     :return: what is decided, which is what somebody else has if they were faster.
-    :raises MirrorCutOver: a cutover has opened the target. :raises CutoverRunning: one is at work.
-    :raises TryAgain: another tail was decided meanwhile, or topics have passed on to other mirrors.
+    :raises MirrorCutOver: a cutover has opened the target. :raises InputError: one has left a fence.
+    :raises TryAgain: one is at work; another tail was decided meanwhile, or topics have passed on to other mirrors.
     :raises TopicsShared: all of them are other mirrors' as well. Nothing was decided.
     """
     name = plan.mirror.name
@@ -71,11 +71,30 @@ def promote(
     return found
 
 
+def cutover_at_work(values: Values, mirror: str) -> MirrorError | None:
+    """Return why a cutover of the mirror refuses a failover without force: its fence is, or may be, up; None: none is."""
+    fence = fence_state(values, mirror)
+    if fence is None or not fence.stands:
+        return None
+    what, cause = f"mirror {mirror!r}: the fence of its cutover {fence.run!r} {fence.text}", "Nothing was changed"
+    forced = "With force that cutover opens nothing any more, and its rules stay at the source until 'airflow-mirror "
+    # Lifted it is in seconds, where the source answers. Without it nobody can delete a rule there, and to wait is in
+    # vain.
+    if fence.phase == LIFTING:
+        return InputError(
+            what, f"that does not end while the source is gone. {cause}", f"Use force. {forced}lift-fence' removes them."
+        )
+    return TryAgain(
+        what, cause, f"Wait until it has ended. If the source is gone it can't lift its fence: use force. {forced}"
+        "lift-fence' removes them.",
+    )  # fmt: skip
+
+
 def require_no_cutover(values: Values, plan: Plan, topic_ids: Mapping[str, str], *, force: bool) -> None:
     """Return unless a cutover of the mirror has opened its target, or has a fence up.
 
     :param topic_ids: as in :func:`promote`. :param force: also if one has a fence up, or has opened some topics only.
-    :raises MirrorCutOver: it has; names the topics. :raises CutoverRunning: it is.
+    :raises MirrorCutOver: it has; names the topics. Errors else as :func:`cutover_at_work` has them.
     """
     mirror = plan.mirror.name
     fence = fence_state(values, mirror)
@@ -83,8 +102,8 @@ def require_no_cutover(values: Values, plan: Plan, topic_ids: Mapping[str, str],
         raise MirrorCutOver(mirror, [], f"run {fence.run!r} has opened the target")
     # By force: the cutover's own `opened` is refused from then on by the direction (`decision.open_behind`), and its
     # lifting leaves the groups where they are.
-    if fence is not None and fence.stands and not force:
-        raise CutoverRunning(f"run {fence.run!r}, whose fence is {fence.phase}")
+    if not force and (at_work := cutover_at_work(values, mirror)) is not None:
+        raise at_work
     # Of an opening whose fence was not kept, or was lifted since, only its topics tell: applications write there, and
     # neither groups nor settings are ours to change.
     ours = {t: of.of_mirror(mirror, plan.source_cluster_id) for t, of in decided(values, topic_ids).items()}

@@ -55,10 +55,12 @@ from airflow_mirror.cutover.request import Clusters, CutoverRequest, Limits
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.cutover.steps import CUT_OVER
 from airflow_mirror.errors import (
+    AuthenticationFailed,
     CutoverTakenOver,
     FencedByAnother,
     FenceGone,
     FenceLeaks,
+    FenceStands,
     FenceUnproven,
     NeedsHuman,
     TransactionsOpen,
@@ -73,6 +75,12 @@ from airflow_mirror.sync.groups import read_positions
 from airflow_mirror.wording import first_lines
 
 RUN = "failover-"  # what the names begin with by which the target keeps such a fence, as it keeps those of cutovers
+# The source went away again, or is not yet at rest: whatever was raised stays, and is proven by a later try. Or it is not
+# all back: a broker is there before the directory that knows its users. Or a cutover's fence stands, which nobody could
+# lift while the source was away.
+NOT_YET = (
+    TryAgain, FencedByAnother, FenceUnproven, FenceLeaks, FenceGone, FenceStands, TransactionsOpen, AuthenticationFailed,
+)  # fmt: skip
 _POLL_S = 1.0
 _ANSWER_S = 3.0  # for a first answer; a host that is away may swallow what is sent to it
 _SAY_EVERY_S = 30.0
@@ -117,12 +125,21 @@ def watch(
     :param fence: as for :func:`fence_of`; ``open_by_default`` likewise.
     :param signer: signs the link that the report gets in the mirror's chain of reports.
     :param pause: sleeps so many seconds; what it raises ends the watch, at a moment when nothing is half done in memory.
-    :raises InputError: that is not its source; no rights, no authorizer: see :class:`AclFence`.
+    :raises InputError: that is not its source; no rights, no authorizer: see :class:`AclFence`. What may be over in a
+        minute does not end it: see ``NOT_YET``.
     """
     begun, said_at, said = time.monotonic(), 0.0, ""
     # Before the source is asked: a mirror that was not failed over is said now, and not on the day on which its source
     # returns.
-    failed_over(Side(target), mirror)
+    on_target = Side(target)
+    _, decided = failed_over(on_target, mirror)
+    there = fence_state(on_target.ledger.values(), mirror)
+    if there is not None and not there.is_over and there.run != RUN + decided.attempt:
+        # By force over a cutover. Its fence keeps producers out too, and nobody can lift it before the source answers.
+        log.warning(
+            "the fence of cutover %r %s: when the source has returned, lift it ('airflow-mirror lift-fence'), and this "
+            "one goes up", there.run, there.text,
+        )  # fmt: skip
     answered: float | None = None
     while True:
         try:
@@ -138,8 +155,7 @@ def watch(
                 # Each try begins anew, on new connections: what the one before has done is on the target and at the
                 # source, not in memory.
                 return fence_returned(on, mirror, its, answered=answered, signer=signer, log=log)
-        # The source went away again, or is not yet at rest: whatever was raised stays, and is proven by a later try.
-        except (TryAgain, FencedByAnother, FenceUnproven, FenceLeaks, FenceGone, TransactionsOpen) as e:
+        except NOT_YET as e:
             now, what = time.monotonic(), type(e).__name__
             if what != said or now - said_at >= _SAY_EVERY_S:
                 log.info("not fenced yet, %.0f s by now: %s", now - begun, e)

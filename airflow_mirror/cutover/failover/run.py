@@ -151,10 +151,10 @@ def run(
     :param force: also if a tail has just seen the source, a cutover is at work, or rights are missing: what needs these
         fails behind the decision, and a call with the rights completes it.
     :param unattended: nobody has approved it: refused as well, without ``force``, unless a tail has missed the source.
-    :raises CutoverRunning: :raises InputError: without ``force``: the source was seen, or rights are missing.
+    :raises InputError: without ``force``: the source was seen, rights are missing, or a cutover has left a fence.
     :raises MirrorCutOver: its topics were cut over: there is nothing to fail over. :raises TopicsShared: they are others'
         as well. :raises InputError: the target knows no such mirror.
-    :raises TryAgain: the target does not answer; call it again.
+    :raises TryAgain: the target does not answer, or, without ``force``, a cutover is at work; call it again.
     """
     begun, target, ledger = on.clock.monotonic(), on.admin, on.ledger
     before = direction(ledger.values(), mirror)  # first: a failover that is decided meanwhile must not count as that

@@ -193,7 +193,7 @@ def test_of_several_who_stand_behind_a_failover_the_first_decides(run: Attempt) 
     run.life.decide(lambda _: turn("flow", TURNED))
     first = stand_behind_open(run.life, "flow", behind(run), TURNED)
     assert stand_behind_open(run.life, "flow", behind(run, id="b"), TURNED) == first
-    with pytest.raises(FenceStands, match="its cutover 'returned' is opened, as is decided"):
+    with pytest.raises(FenceStands, match="its cutover 'returned' stands behind an open target"):
         stand_behind_open(run.life, "flow", behind(run, run="another"), TURNED)
     note_copy(run.life, "flow", replace(first, phase=LIFTED))
     assert stand_behind_open(run.life, "flow", behind(run, run="another"), TURNED).run == "another"

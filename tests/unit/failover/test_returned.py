@@ -13,7 +13,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from airflow_mirror.common.clock import SystemClock
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.cutover.decision import OPENED, UP, FenceState, fence_state, stand_behind_open
+from airflow_mirror.cutover.decision import (
+    LIFTED,
+    LIFTING,
+    OPENED,
+    UP,
+    FenceState,
+    fence_state,
+    note_copy,
+    stand_behind_open,
+)
 from airflow_mirror.cutover.evidence import prove
 from airflow_mirror.cutover.failover import after, returned
 from airflow_mirror.cutover.failover.returned import Returned, fence_returned, watch
@@ -27,6 +36,7 @@ from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import Limits
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import (
+    AuthenticationFailed,
     ClusterUnreachable,
     CutoverTakenOver,
     FencedByAnother,
@@ -367,11 +377,77 @@ def test_without_a_failover_nobody_stands_by(monkeypatch: pytest.MonkeyPatch) ->
         watch(Source.config, world.target, "m", pause=pytest.fail)  # type: ignore[arg-type]
 
 
+class Told:
+    """A log whose lines are kept."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def info(self, text: str, *values: object) -> None:
+        self.said.append(text % values)
+
+    warning = info
+
+
+def answering(world: Returns, monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> None:
+    """Have the source refuse its first requests, one after the other."""
+    left = list(errors)
+
+    class Admin:
+        def __init__(self, *_: Any, timeout_s: float = 15.0) -> None:
+            self.first = timeout_s < 15
+
+        def __enter__(self) -> Any:
+            if self.first and left:
+                raise left.pop(0)
+            return world.source
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(returned, "ClusterAdmin", Admin)
+    monkeypatch.setattr(returned, "Limits", lambda: QUICK)
+
+
+@pytest.mark.parametrize("phase", [UP, LIFTING])
+def test_a_cutovers_fence_that_stood_when_the_source_was_lost_is_waited_for(
+    world: Returns, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    """A failover was forced over it. A guard, or who lifts it, opens the source: somebody has to stand by still."""
+    up = FenceState(
+        run="tuesday", attempt=1, id="o", plan="p", revision="p", owner="o", max_fence_s=60.0, phase=phase
+    )  # fmt: skip
+    note_copy(world.ledger(), "m", up)
+    answering(world, monkeypatch, ClusterUnreachable("source", "nowhere:1", "no answer"))
+    log, pauses = Told(), list[float]()
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 4:
+            world.ledger().decide(lambda _: {"fence/m": {"v": 1, **vars(replace(up, phase=LIFTED))}})
+
+    found = watch(Source.config, world.target, "m", pause=pause, log=log)  # type: ignore[arg-type]
+    assert found.offsets == 3 and world.is_fenced() and len(pauses) == 4
+    assert log.said[0].startswith(f"the fence of cutover 'tuesday' {up.text}: when the source has returned, lift it")
+    told = [line for line in log.said if "not fenced yet" in line and "tuesday" in line]
+    assert len(told) == 1 and told[0].endswith("once the source answers; then this one goes up.")
+
+
+def test_a_broker_that_is_back_before_its_users_are_known_ends_no_watch(
+    world: Returns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering(world, monkeypatch, *[AuthenticationFailed("source", "nowhere:1", "no directory")] * 2)
+    log, pauses = Told(), list[float]()
+    found = watch(Source.config, world.target, "m", pause=pauses.append, log=log)  # type: ignore[arg-type]
+    assert found.offsets == 3 and world.is_fenced() and len(pauses) == 2
+    assert sum("not fenced yet" in line and "refused to authenticate" in line for line in log.said) == 1
+
+
 def test_source_is_asked_every_second_until_it_answers(world: Returns, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may go away again in between, and what it says meanwhile is logged once."""
     answers = iter([False, False, True, False, True])
     pauses: list[float] = []
-    said: list[str] = []
+    log = Told()
 
     class Admin:
         def __init__(self, config: ClientConfig, timeout_s: float = 15.0) -> None:
@@ -387,14 +463,8 @@ def test_source_is_asked_every_second_until_it_answers(world: Returns, monkeypat
             if not self.first and len(pauses) == 2:
                 raise ClusterUnreachable("source", "nowhere:1", "no answer")
 
-    class Log:
-        def info(self, text: str, *values: object) -> None:
-            said.append(text % values)
-
-        warning = info
-
     monkeypatch.setattr(returned, "ClusterAdmin", Admin)
     monkeypatch.setattr(returned, "Limits", lambda: QUICK)
-    found = watch(Source.config, world.target, "m", pause=pauses.append, log=Log())  # type: ignore[arg-type]
+    found = watch(Source.config, world.target, "m", pause=pauses.append, log=log)  # type: ignore[arg-type]
     assert found.offsets == 3 and world.is_fenced() and pauses == [1.0] * 4
-    assert sum("not fenced yet" in line for line in said) == 1
+    assert sum("not fenced yet" in line for line in log.said) == 1

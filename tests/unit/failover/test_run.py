@@ -16,9 +16,9 @@ from airflow_mirror.cutover.failover import check, decision, run
 from airflow_mirror.cutover.failover.check import TailSeen
 from airflow_mirror.cutover.failover.record import STEPS, Cut, Record
 from airflow_mirror.errors import (
-    CutoverRunning,
     InputError,
     MirrorCutOver,
+    MirrorError,
     TopicsShared,
     TryAgain,
 )
@@ -381,13 +381,33 @@ def test_a_cutover_whose_fence_is_over_leaves_nothing_to_fail_over(world: World)
     assert world.effects.log == ["decide"], "the opening alone"
 
 
-@pytest.mark.parametrize("phase", ["up", "lifting"])
-def test_a_cutover_that_is_at_work_refuses_a_failover(world: World, phase: str) -> None:
-    """By what is decided: its report may be written late, or never. With force it opens nothing any more."""
+@pytest.mark.parametrize(
+    ("phase", "error", "said"),
+    [
+        (
+            "up",
+            TryAgain,
+            "is up, raised .*: Nothing was changed. Wait until it has ended. If the source is gone it can't",
+        ),
+        (
+            "lifting",
+            InputError,
+            "is being lifted: that does not end while the source is gone. Nothing was changed. Use f",
+        ),
+    ],
+)
+def test_a_cutover_that_is_at_work_refuses_a_failover(
+    world: World, phase: str, error: type[MirrorError], said: str
+) -> None:
+    """By what is decided: its report may be written late, or never. With force it opens nothing any more.
+
+    One whose source is gone can't lift its fence, and to try again is in vain.
+    """
     world.fence(phase)
-    with pytest.raises(CutoverRunning, match="run 'monday'"):
+    with pytest.raises(error, match=f"fence of its cutover 'monday' {said}.*orce") as caught:
         world.fail_over()
     assert world.effects.log == []
+    assert check.check(world.on(), "m").lines()[1] == f"a failover would be refused without force: {caught.value}"
     assert world.fail_over(force=True).direction.by == "failover"
     there = fence_state(world.ledger().values(), "m")
     assert there is not None
