@@ -111,9 +111,12 @@ class TargetSide:
 
     def _fill(self, lane: ProduceLane) -> None:
         lane.filled_at = self._clock()
+        first = self._front(lane)
+        if first is None:
+            return
         try:
             # Before anything is signed or marked as sent: what is in the queue stays there until the connection is up.
-            if not self._lines.is_up(lane, lane.ready[0].target_leader.connect):
+            if not self._lines.is_up(lane, first.target_leader.connect):
                 return
         except MirrorError as e:
             self._give_up(lane, e)
@@ -124,15 +127,13 @@ class TargetSide:
         for _ in range(len(lane.ready)):
             if size >= limit or transactional_id is not None:
                 break  # a request belongs to one transaction at most
-            p = lane.ready[0]
+            p = self._front(lane)
+            if p is None:
+                break
             if p.range.target in batches or (p.transactional and batches):
                 lane.ready.rotate(-1)  # one batch per partition and request: this one goes into the next
                 continue
-            lane.ready.popleft()
-            self._queued.discard(p)
-            if p.target_leader.node_id != lane.node_id:
-                p.touch()  # it was reopened meanwhile with another leader, where it is queued
-                continue
+            self._pop(lane)
             try:
                 step = p.next_step()  # the same as when it was queued, unless the partition was reopened
             except MirrorError as e:
@@ -158,6 +159,23 @@ class TargetSide:
         if batches:
             self._produce(lane, batches, transactional_id)
             self._pace.spend(size)
+
+    def _front(self, lane: ProduceLane) -> PartitionCopy | None:
+        """Return the partition that has waited longest; let go of those before it that have another leader by now."""
+        # Also before the lane is connected, by the means of the one in front. That of another leader would connect it to
+        # that leader's broker, which refuses all that this lane ever sends.
+        while lane.ready:
+            p = lane.ready[0]
+            if p.target_leader.node_id == lane.node_id:
+                return p
+            self._pop(lane)
+            p.touch()  # it was reopened meanwhile with another leader, where it is queued
+        return None
+
+    def _pop(self, lane: ProduceLane) -> PartitionCopy:
+        p = lane.ready.popleft()
+        self._queued.discard(p)
+        return p
 
     def _produce(
         self, lane: ProduceLane, batches: dict[TopicPartition, memoryview], transactional_id: str | None

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.copy.loop import target_side
 from airflow_mirror.copy.loop.fetch_lane import Kind
+from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.ranges import MAPPED, CopyRange
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -18,7 +22,7 @@ from tests.driven.copying import Following, copy, ends, ranges_of
 from tests.driven.protocol import API_VERSIONS
 from tests.driven.script import WAIT_S, Fault
 
-TP = TopicPartition("t", 0)
+TP, MOVES = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def test_fetch_answer_from_before_a_failure_is_discarded(source: DrivenCluster, target: DrivenCluster) -> None:
@@ -93,29 +97,86 @@ def test_the_end_awaits_what_is_under_way(source: DrivenCluster, target: DrivenC
     assert (p.position, p.counters.records, ends(target)) == (10, 10, [10])
 
 
+@pytest.fixture
+def two_brokers(monkeypatch: pytest.MonkeyPatch) -> Iterator[DrivenCluster]:
+    """A target whose broker 1 leads both partitions of a topic, in one lane."""
+    monkeypatch.setattr(target_side, "_LANES", 1)
+    with DrivenCluster("target", brokers=2) as target:
+        target.create("t", 2)
+        target.move_leader(MOVES, 1)
+        yield target
+
+
+def append(source: DrivenCluster, tp: TopicPartition) -> None:
+    with source.changing():
+        Writer(source.log(tp)).plain(5)
+
+
+def move(source: DrivenCluster, target: DrivenCluster, following: Following) -> None:
+    """Give MOVES, which waits in a lane, another leader, and have the copy find out."""
+    target.move_leader(MOVES, 2)
+    source.script.on("Fetch", Fault.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, {MOVES})).wait()
+    p = copy_of(following, MOVES)
+    following.until(lambda: p.target_leader.node_id == 2 and p.queued_bytes > 0, "it was opened again")
+
+
+def copy_of(following: Following, tp: TopicPartition) -> PartitionCopy:
+    return next(p for p in following.loop.partitions if p.range.source == tp)
+
+
+def until_queued(following: Following, tp: TopicPartition) -> None:
+    p = copy_of(following, tp)
+    following.until(lambda: following.loop._out.has(p), "it waits for the lane")
+
+
+def written_by(target: DrivenCluster, broker: int) -> set[int]:
+    """Return the partitions that a broker was asked to write to."""
+    asked = [r.message.topic_data for r in target.asked("Produce") if r.broker == broker]
+    return {p.index for topics in asked for topic in topics for p in topic.partition_data}
+
+
 @pytest.mark.parametrize("comes_up", [True, False])
-def test_records_waiting_for_the_old_leader_go_to_the_new(comes_up: bool) -> None:
-    with DrivenCluster("source") as source, DrivenCluster("target", brokers=2) as target:
-        for cluster in (source, target):
-            cluster.create("t")
-        log, old = source.topics["t"].logs[0], target.brokers[1]
-        with Following(source, target, ranges_of(source, "t")) as following:
-            (p,) = following.loop.partitions
-            following.until(lambda: p.state is State.READY, "it is open")
-            old.deaf_to = {API_VERSIONS}
-            with source.changing():
-                Writer(log).plain(5)
-            assert old.deaf.wait(WAIT_S)
-            target.move_leader(TP, 2)
-            source.script.on("Fetch", Fault.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)).wait()
-            following.until(lambda: p.target_leader.node_id == 2 and p.queued_bytes > 0, "it was opened again")
-            with target.changing():
-                old.deaf_to = set()
-                if not comes_up:
-                    old.disconnect()
-            following.until(lambda: ends(target) == [5], "it is written")
-        assert target.topics["t"].logs[0].rows() == log.rows()
-        assert {request.broker for request in target.asked("Produce")} == {2}
+@pytest.mark.parametrize("in_front", [True, False])
+def test_records_waiting_for_the_old_leader_go_to_the_new(
+    source: DrivenCluster, two_brokers: DrivenCluster, comes_up: bool, in_front: bool
+) -> None:
+    source.create("t", 2)
+    target, old = two_brokers, two_brokers.brokers[1]
+    with Following(source, target, ranges_of(source, "t")) as following:
+        following.until(lambda: all(p.state is State.READY for p in following.loop.partitions), "they are open")
+        old.deaf_to = {API_VERSIONS}
+        for tp in (MOVES, TP) if in_front else (TP, MOVES):
+            append(source, tp)
+            until_queued(following, tp)
+        assert old.deaf.wait(WAIT_S)
+        move(source, target, following)
+        with target.changing():
+            old.deaf_to = set()
+            if not comes_up:
+                old.disconnect()
+        following.until(lambda: ends(target) == [5, 5], "both are written")
+    assert [log.rows() for log in target.topics["t"].logs] == [log.rows() for log in source.topics["t"].logs]
+    assert (written_by(target, 1), written_by(target, 2)) == ({0}, {1})
+
+
+def test_lane_is_connected_to_its_own_broker_whoever_waits_in_it(
+    source: DrivenCluster, two_brokers: DrivenCluster
+) -> None:
+    """What waits in front may have another leader by the time at which the lane is connected again."""
+    source.create("t", 2)
+    target = two_brokers
+    with Following(source, target, ranges_of(source, "t")) as following:
+        following.until(lambda: all(p.state is State.READY for p in following.loop.partitions), "they are open")
+        lost = target.script.on("Produce", replace(Fault.not_arrived(), hold=True))
+        append(source, TP)
+        lost.wait()
+        append(source, MOVES)
+        until_queued(following, MOVES)
+        move(source, target, following)
+        target.brokers[1].disconnect()
+        lost.release()
+        following.until(lambda: ends(target) == [5, 5] or 0 in written_by(target, 2), "both are written")
+    assert written_by(target, 2) == {1}
 
 
 def shared_by_two() -> list[CopyRange]:
