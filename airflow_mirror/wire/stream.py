@@ -70,6 +70,23 @@ class Stream(Closing):
         """Return the socket's file descriptor, for ``select``; -1 when closed."""
         return -1 if self._socket is None else self._socket.fileno()
 
+    @property
+    def has_bytes(self) -> bool:
+        """Whether something has come, or the end, although a selector may not report it yet: it waits for more."""
+        # With TLS it reports every byte.
+        return self._gathers and self._peeked() is not None
+
+    def _peeked(self) -> bytes | None:
+        """Return the next byte of a plain socket, and leave it there; b"" at its end, None if nothing has come."""
+        if self._socket is None:
+            return b""
+        try:
+            return self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
     def _connect(self) -> None:
         plain = self._dial()
         try:

@@ -101,6 +101,10 @@ class Lines:
         self._attend(lane)
         return connection.receive(lane.correlation) if connection.arrived(lane.correlation) else None
 
+    def has_more(self, lane: Lane) -> bool:
+        """Return whether part of a response waits that the selector does not report: a large one wakes it rarely."""
+        return lane.connection is not None and lane.connection.has_bytes
+
     def hang_up(self, lane: Lane) -> None:
         """Disconnect; a request in flight may or may not have been executed."""
         if lane.connection is not None:

@@ -319,7 +319,13 @@ class SourceSide:
         Their broker is frozen or cut off; a silent socket never wakes the selector.
         """
         for lane in list(self._lanes.values()):
-            if lane.busy and lane.heard_at < since:
+            if not lane.busy or lane.heard_at >= since:
+                continue
+            # On a slow link it is the network that is slow: what was received so far would be fetched again, and again in
+            # vain.
+            if self._lines.has_more(lane):
+                self.receive(lane)
+            else:
                 self._lose(lane, f"no answer for {silence_s:.0f} s")
 
     def pauses(self) -> Iterator[float]:
