@@ -120,6 +120,11 @@ class Connection(Stream):
         self._early.clear()
 
     @property
+    def gone(self) -> bool:
+        """Whether it can't be used: closed, or ended by the broker while nothing was in flight, which nobody told."""
+        return self.closed or not (self._in_flight or self._is_at_rest())
+
+    @property
     def ends_soon(self) -> bool:
         """Whether the session must be renewed: by the next blocking send, or by a replacement connection."""
         return time.monotonic() >= self._renew_at

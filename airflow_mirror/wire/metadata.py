@@ -180,12 +180,21 @@ class Metadata(Closing):
         """Return the cached connection to a broker, opening it if needed. All calls of this cluster share it."""
         if node_id not in self._brokers:
             self.refresh()  # which may bring the connection as well
-        connection = self._connections.get(node_id)
-        # Whatever closed it: what it had in flight is unknown and was told as lost to those who had sent it.
-        if connection is None or connection.closed:
+        connection = self._cached(node_id)
+        if connection is None:
             connection = self._open(node_id, self._request_timeout_s)
             self._connections[node_id] = connection
         return connection
+
+    def _cached(self, node_id: int) -> Connection | None:
+        connection = self._connections.get(node_id)
+        if connection is None or not connection.gone:
+            return connection
+        # Whatever ended it: what it had in flight is unknown and was told as lost to those who had sent it. Brokers close
+        # what is idle for ten minutes (connections.max.idle.ms). A request would be lost for each, and a caller in a
+        # hurry asks once.
+        connection.close()
+        return None
 
     def dedicated(self, node_id: int, timeout_s: float | None = None) -> Connection:
         """Open a connection that the caller owns and closes. ``timeout_s`` defaults to ``socket.timeout.ms``."""
@@ -228,8 +237,7 @@ class Metadata(Closing):
                 return self.connection(node_id)
             except ConnectionLost as e:  # including a broker that is gone for good; bootstrap servers come next
                 causes.append(str(e))
-        bootstrap = self._connections.get(_BOOTSTRAP)
-        return bootstrap if bootstrap is not None and not bootstrap.closed else self._from_bootstrap(causes)
+        return self._cached(_BOOTSTRAP) or self._from_bootstrap(causes)
 
     def _gave_up(self, what: str, tp: TopicPartition, failure: int | ConnectionLost) -> MirrorError:
         asked = f"{what} of {tp}, tried for {self.timeout_s:g} s" if self.patient else f"{what} of {tp}"

@@ -22,6 +22,12 @@ from airflow_mirror.wire.settings import WireSettings
 Buffer = bytes | bytearray | memoryview
 # What one sendmsg may gather: a request of hundreds of partitions has more pieces than that.
 _IOV_MAX = min(os.sysconf("SC_IOV_MAX"), 1024) if "SC_IOV_MAX" in os.sysconf_names else 16
+# Probes of an idle connection: after so many seconds, so far apart, and how many are lost when it ends.
+_KEEP_ALIVE = tuple(
+    (getattr(socket, name), value)
+    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+    if hasattr(socket, name)
+)
 _TLS_JOIN_BYTES = 16 * 1024  # one TLS record: smaller buffers are joined, larger ones are sent as they are
 _PLAIN_HINT = "A TLS or SASL listener closes a plain connection without a word: check security.protocol."
 # A bootstrap server has answered, and nobody finds this address in the settings.
@@ -76,6 +82,20 @@ class Stream(Closing):
         # With TLS it reports every byte.
         return self._gathers and self._peeked() is not None
 
+    def _is_at_rest(self) -> bool:
+        """Return whether nothing has come, nor the end: as it is between a response and the next request."""
+        if self._gathers:
+            return self._peeked() is None
+        try:
+            with self._unwaiting() as tls:
+                # Read, not peeked: what TLS says for itself is no byte of ours, and its farewell comes before the end.
+                tls.recv(1)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return True
+        except OSError:
+            pass
+        return False
+
     def _peeked(self) -> bytes | None:
         """Return the next byte of a plain socket, and leave it there; b"" at its end, None if nothing has come."""
         if self._socket is None:
@@ -124,6 +144,9 @@ class Stream(Closing):
         # confirmed.
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        # By default the first probe comes after two hours: a firewall has forgotten the connection by then.
+        for option, value in _KEEP_ALIVE:
+            plain.setsockopt(socket.IPPROTO_TCP, option, value)
         # A closed socket is reset, whether we close it or the process dies. Otherwise the kernel would keep delivering
         # its buffer for minutes, and an abandoned request could arrive after the requests that followed it.
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

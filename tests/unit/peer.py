@@ -161,7 +161,13 @@ class FakeBroker:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # ends the accept that a thread waits in
         self._listener.close()
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """End every connection; new ones are taken."""
         for plain in self._sockets:
+            with suppress(OSError):
+                plain.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads, without which it stays open
             plain.close()
 
     def _accept(self) -> None:

@@ -23,12 +23,13 @@ from airflow_mirror.errors import (
     RequestRefused,
     TryAgain,
 )
-from airflow_mirror.wire import metadata
+from airflow_mirror.wire import metadata, requests
 from airflow_mirror.wire.cluster import Leader, WireCluster
 from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.errors import ConnectionLost, UnknownTopic
 from airflow_mirror.wire.settings import WireSettings
 from tests.unit.peer import FakeBroker, HangUp
+from tests.unit.wire.test_connection import wait_until_gone
 
 METADATA, LIST_OFFSETS, EPOCH_END = 3, 2, 23
 T0, T1 = TopicPartition("orders-1", 0), TopicPartition("orders-1", 1)
@@ -137,6 +138,36 @@ def test_a_connection_that_breaks_once_is_opened_again(world: World) -> None:
     world.brokers[1].answers[LIST_OFFSETS] = hang_up_once
     with world.cluster() as cluster:
         assert cluster.last_stable([T0]) == {T0: 7}
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["a-brokers-own", "the-bootstraps"])
+def test_connections_that_idled_away_cost_no_request(world: World, known: bool) -> None:
+    """Brokers close them after ten minutes, all at once: who asks once, in a hurry, would ask in vain for each."""
+    for broker in world.brokers.values():
+        broker.answers[LIST_OFFSETS] = offsets(lambda p: (0, 100 + p))
+    cluster = world.cluster()
+    with cluster:
+        cluster.hurry()
+        cluster.high_watermarks([T0, T1])
+        if not known:
+            cluster._connections.pop(2).close()
+            cluster._connections[metadata._BOOTSTRAP] = cluster._connections.pop(1)
+            cluster._brokers = {}
+        connections = [*cluster._connections.values()]
+        for broker in world.brokers.values():
+            broker.disconnect()
+        for connection in connections:
+            wait_until_gone(connection)
+        if not known:
+            assert not cluster.any_connection().gone
+            cluster.refresh(["orders-1"])
+        answers, errors = cluster.ask_each("ListOffsets", [T0, T1], latest, "Describe")
+        assert (answers, errors) == ({T0: 100, T1: 101}, {})
+        assert all(connection.closed for connection in connections)
+
+
+def latest(connection: Connection, led: requests.Led) -> Any:
+    return requests.list_offsets(connection, led, requests.LATEST, requests.READ_UNCOMMITTED)
 
 
 def test_leader_that_stays_away_is_an_error(world: World) -> None:

@@ -428,3 +428,48 @@ def test_a_connection_that_ends_while_its_answer_arrives_is_lost() -> None:
         with pytest.raises(ConnectionLost, match="in the middle of a response|reset"):
             whole(connection, asked)
         assert connection.closed
+
+
+@pytest.mark.parametrize("end", ["closed", "reset", "more"])
+def test_a_connection_that_ends_while_nothing_is_in_flight_is_gone(end: str) -> None:
+    """Brokers close what is idle without a word. What was not asked for is no answer to the next request either."""
+    go_on = threading.Event()
+
+    def script(talk: Talk) -> None:
+        talk.answer(talk.read()[2], b"an answer")
+        assert go_on.wait(240)
+        if end == "more":
+            talk.socket.sendall(b"\0")
+            talk.read()
+        if end == "reset":
+            talk.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        talk.socket.close()
+
+    with connected(script) as (connection, _peer):
+        assert not connection.gone
+        sent = connection.send(FETCH, 11, [b"body"])
+        while not connection.has_bytes:
+            time.sleep(0.001)
+        assert not connection.gone, "an answer that has come is no end"
+        assert bytes(connection.receive(sent)) == b"an answer" and not connection.gone
+        go_on.set()
+        wait_until_gone(connection)
+        connection.close()
+        assert connection.gone
+
+
+def wait_until_gone(connection: Connection) -> None:
+    deadline = time.monotonic() + 240
+    while not connection.gone:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="of Linux")
+def test_an_idle_connection_is_probed_within_minutes() -> None:
+    """A firewall forgets it after some, and says nothing to either side."""
+    with connected(hang_up) as (connection, _peer):
+        options = [socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT]
+        idle_s, apart_s, lost = (connection._socket.getsockopt(socket.IPPROTO_TCP, option) for option in options)
+        assert connection._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    assert idle_s + apart_s * lost < 120 <= 2 * idle_s

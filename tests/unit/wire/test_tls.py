@@ -23,6 +23,7 @@ from airflow_mirror.wire.errors import ConnectionLost
 from airflow_mirror.wire.settings import WireSettings
 from sandbox.certificates import Authority, Issued
 from tests.unit.peer import Peer, Talk, settings, whole
+from tests.unit.wire.test_connection import wait_until_gone
 
 PRODUCE, FETCH = 0, 1
 _RESET = struct.pack("ii", 1, 0)
@@ -119,6 +120,29 @@ def test_a_broker_that_dies_instead_of_answering_is_lost(
         with connection, pytest.raises(ConnectionLost, match="asked: Fetch"):
             connection.roundtrip(FETCH, 11, b"")
         assert connection.closed
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_connection_that_a_broker_ended_while_it_was_idle_is_gone(
+    authority: Authority, server: ssl.SSLContext, end: Callable[[socket.socket], None]
+) -> None:
+    go_on = threading.Event()
+
+    def script(talk: Talk) -> None:
+        talk.greet()
+        talk.answer(talk.read()[2], b"an answer")
+        assert go_on.wait(240)
+        end(talk.socket)
+
+    with (
+        Peer(encrypted(server, script)) as peer,
+        Connection.open("127.0.0.1", peer.port, trusting(authority), 60.0) as connection,
+    ):
+        assert not connection.gone
+        assert bytes(connection.roundtrip(FETCH, 11, b"")) == b"an answer"
+        assert not connection.gone
+        go_on.set()
+        wait_until_gone(connection)
 
 
 @pytest.mark.parametrize("end", ENDS)
