@@ -47,6 +47,7 @@ _API_VERSIONS, _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 18, 17, 36
 # Kafka closes a session when it expires; the Java client re-authenticates at 85 to 95 % of its lifetime. A broker
 # rejects a re-authentication within a second of the last login.
 _RENEW_AT, _RENEW_EARLIEST_S = 0.85, 1.1
+_OVER_EARLY, _OVER_EARLY_S = 0.02, 1.0  # for a request on its way: a part of the lifetime, at most so much
 _TICKET_AGAIN_S, _TICKET_LATEST_S = 0.5, 1.5  # how often to look for a ticket; how long before the end to wait for it
 _LONG_S, _TOLD_AGAIN_S = 1.0, 30.0  # which waits for a quota are told, and how often
 _told: dict[str, float] = {}  # by role, monotonic: of all connections of this process
@@ -84,7 +85,7 @@ class Connection(Stream):
         self._in_flight: deque[_Sent] = deque()
         self._early: dict[int, memoryview] = {}
         self._arriving = _Arriving()
-        self._renew_at = self._ends_at = float("inf")
+        self._renew_at = self._over_at = self._ends_at = float("inf")
         self._muted_until = -math.inf
         self.throttled_s = 0.0  # in all
 
@@ -128,6 +129,11 @@ class Connection(Stream):
     def ends_soon(self) -> bool:
         """Whether the session must be renewed: by the next blocking send, or by a replacement connection."""
         return time.monotonic() >= self._renew_at
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the session has ended, or does before a request is there: the broker closes on that one (KIP-368)."""
+        return time.monotonic() >= self._over_at
 
     def put_off(self, seconds: float) -> None:
         """Make :attr:`ends_soon` return False for a while."""
@@ -308,6 +314,7 @@ class Connection(Stream):
         if lifetime_s > 0:
             self._renew_at = time.monotonic() + max(_RENEW_AT * lifetime_s, _RENEW_EARLIEST_S)
             self._ends_at = time.monotonic() + lifetime_s
+            self._over_at = self._ends_at - min(_OVER_EARLY * lifetime_s, _OVER_EARLY_S)
 
     def _renew(self) -> None:
         try:

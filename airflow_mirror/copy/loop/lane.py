@@ -70,8 +70,16 @@ class Lines:
         # Only here, with nothing in flight: an answer that is still due would be lost with the old connection.
         if (successor := lane.successor) is not None:
             lane.successor = None
+            # It may have idled for minutes, in no selector that would have told of its end.
+            if successor.gone:
+                successor.close()
+            else:
+                self.hang_up(lane)
+                self._take_up(lane, successor)
+        # A lane that rested while its session ended: the broker closes on the next request, whose batches would have to
+        # be looked for on the target.
+        if lane.connection is not None and lane.connection.is_over:
             self.hang_up(lane)
-            self._take_up(lane, successor)
         if lane.connection is not None:
             # The session that ends is used until there is another one: a login takes round trips, and may fail.
             if lane.connection.ends_soon:

@@ -26,7 +26,7 @@ UNKNOWN_SERVER_ERROR, UNSUPPORTED_COMPRESSION_TYPE, OFFSET_NOT_AVAILABLE = -1, 7
 class Answering:
     """A connection to a broker that answers every batch with one error code."""
 
-    unsent = ends_soon = False
+    unsent = ends_soon = is_over = False
     address = "b:1"
 
     def __init__(self, error: int) -> None:

@@ -309,6 +309,31 @@ def test_ending_session_is_replaced_while_copying_goes_on(
     assert source.topics["t"].logs[0].rows() == target.topics["t"].logs[0].rows()
 
 
+def test_a_lane_whose_session_ended_while_it_rested_is_connected_anew(
+    source: DrivenCluster, target: DrivenCluster
+) -> None:
+    """The broker closes on the next request, and nobody could tell whether its batches are in the log."""
+    for cluster in (source, target):
+        cluster.create("t")
+    log = source.topics["t"].logs[0]
+    Writer(log).plain(5)
+    login, may_open = threading.Event(), threading.Event()
+    may_open.set()
+    with Following(source, target, ranges_of(source, "t")) as copy:
+        copy.until(lambda: ends(target) == [5], "it is copied")
+        (p,), lanes = copy.loop.partitions, [*copy.loop._out._lanes.values()]
+        generation = p.generation
+        p.target_leader = p.target_leader._replace(connect=_slow(p.target_leader.connect, login, may_open))
+        for lane in lanes:
+            if lane.connection is not None:
+                lane.connection._renew_at = lane.connection._over_at = 0.0
+        closed_on = target.script.on("Produce", Fault.not_arrived(), when=lambda _: not login.is_set())
+        with source.changing():
+            Writer(log).plain(5)
+        copy.until(lambda: ends(target) == [10], "it goes on")
+        assert not closed_on.hits and p.generation == generation
+
+
 def _slow(connect: Connect, opening: threading.Event, may_open: threading.Event) -> Connect:
     def slowly() -> Connection:
         opening.set()

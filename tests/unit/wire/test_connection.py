@@ -12,10 +12,12 @@ import time
 from itertools import pairwise
 from pathlib import Path
 from queue import Queue
+from types import SimpleNamespace
 
 import pytest
 from kafka.protocol.metadata import ApiVersionsResponse
 
+from airflow_mirror.wire import connection as module
 from airflow_mirror.wire import stream
 from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.errors import ApiNotServed, ConnectionLost
@@ -215,6 +217,21 @@ def test_check_before_sending_comes_after_a_due_login(monkeypatch: pytest.Monkey
         connection._renew_at = 0.0
         connection.send(PRODUCE, 8, [b""], check=lambda: done.append("check"))
     assert done == ["login", "check", "bytes"]
+
+
+@pytest.mark.parametrize(("lifetime_s", "early_s"), [(900, 1.0), (2, 0.04)])
+def test_session_is_over_before_a_request_could_come_too_late(
+    lifetime_s: int, early_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(module, "log_in", lambda *_: lifetime_s * 1000)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    connection = Connection("b1", 1, settings(), 1.0)
+    connection._log_in()
+    now[0] += lifetime_s - early_s - 0.01
+    assert connection.ends_soon and not connection.is_over
+    now[0] += 0.02
+    assert connection.is_over
 
 
 def test_old_broker_is_asked_again_in_its_own_version() -> None:
