@@ -24,6 +24,7 @@ K = TypeVar("K")
 
 API_KEY, OLDEST, NEWEST, BY_ID = 1, 4, 11, 13
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+_PATIENT_MS, _MOST_PATIENT_MS = 1000, 4000
 _LOG_STARTS, _SESSIONS, _LEADER_EPOCHS, _RACKS = 5, 7, 9, 11  # the versions that added them
 
 _HEAD = struct.Struct(">iiiib")  # replica, max wait, min bytes, max bytes, isolation
@@ -130,6 +131,17 @@ def at_once(
         throttle_ms, error, partitions = answer(connection, ask(connection, specs, 0, 0, max_bytes, isolation))
         if partitions or error or not throttle_ms:
             return error, partitions
+
+
+def patient_ms(dry: int) -> int:
+    """Return how long a broker may wait for records of which it has said that they are there.
+
+    From its disks it sends them at once, whatever it may wait. What lies in a remote store, brokers 3.6 and 3.7 read for
+    no longer than that; then they answer with nothing, and the next fetch begins the reading anew (KIP-1018).
+
+    :param dry: how many such answers came already, one after the other.
+    """
+    return min(_PATIENT_MS << min(dry, 8), _MOST_PATIENT_MS)
 
 
 def encode(

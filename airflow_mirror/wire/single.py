@@ -52,7 +52,9 @@ def fetch_one(
             leader = cluster.leader(tp)
             connection = cluster.connection(leader.node_id)
             wanted = [FetchSpec(tp, offset, max_bytes, leader.epoch)]
-            asked = fetch.ask(connection, wanted, max_wait_ms, 1, max_bytes, isolation)
+            # Half of the time after which the connection would be taken for silent.
+            wait_ms = min(max_wait_ms, int(connection.timeout_s * 500))
+            asked = fetch.ask(connection, wanted, wait_ms, 1, max_bytes, isolation)
             throttle_ms, error, partitions = fetch.answer(connection, asked)
             answer = partitions[0] if partitions else None
             if answer is not None and answer.error not in MOVED:
@@ -103,8 +105,11 @@ def read_batches(
     """
     position = start
     deadline = time.monotonic() + timeout_s
+    dry = max_wait_ms = 0  # at the log's end nothing is worth waiting for
     while position < end:
-        answer = fetch_one(cluster, tp, position, isolation=isolation, max_bytes=max_bytes, timeout_s=timeout_s)
+        answer = fetch_one(
+            cluster, tp, position, isolation=isolation, max_bytes=max_bytes, max_wait_ms=max_wait_ms, timeout_s=timeout_s
+        )  # fmt: skip
         if answer.error:
             # Also where somebody has deleted records between two fetches of one reading (OFFSET_OUT_OF_RANGE): what that
             # means the reader knows.
@@ -126,9 +131,11 @@ def read_batches(
             if time.monotonic() > deadline:
                 cause = f"empty answers for {timeout_s:.0f} s, but the log ends at {available}"
                 raise nothing_fetched(cluster.role, tp, position, cause)
+            # Or the records lie in a remote store. What follows them does, too: it is asked for as patiently.
+            max_wait_ms, dry = fetch.patient_ms(dry), dry + 1
             time.sleep(_BACKOFF_S)
         else:
-            deadline = time.monotonic() + timeout_s
+            deadline, dry = time.monotonic() + timeout_s, 0
 
 
 def nothing_fetched(role: str, tp: TopicPartition, offset: int, cause: str) -> TryAgain:

@@ -49,6 +49,8 @@ class PartitionLog:
     """The log of one partition, the same for whichever broker leads it.
 
     :ivar replicated_to: where the high watermark stands still; None: it follows the log's end.
+    :ivar remote_below: what lies below it is in a remote store, of which nothing comes to a fetch that may wait for less
+        than ``remote_ms``, as with brokers 3.6.
     :ivar epochs: (leader epoch, offset at which it began), ascending.
     """
 
@@ -57,6 +59,7 @@ class PartitionLog:
         self.batches: list[Stored] = []
         self.log_start = self.end = 0
         self.replicated_to: int | None = None
+        self.remote_below = self.remote_ms = 0
         self.epochs: list[tuple[int, int]] = [(0, 0)]
         self.producers = Producers(release)
         self.ended: list[Ended] = []

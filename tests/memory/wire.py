@@ -50,7 +50,7 @@ class MemoryConnection:
 
     def __init__(self, wire: MemoryWire, node_id: int) -> None:
         self._wire, self.node_id = wire, node_id
-        self.address, self.closed = f"memory:{node_id}", False
+        self.address, self.closed, self.timeout_s = f"memory:{node_id}", False, 10.0
         served = {key: handler.SERVED for key, handler in apis.BY_KEY.items()}
         self.api_versions = wire.cluster.release.served(served) | _RELEASE
         self._answers: list[Any] = []

@@ -65,6 +65,7 @@ class PartitionCopy(Fetched):
     target_leader: Broker = NOBODY
     target_start: int = 0  # log start offset of the target when it was opened
     dry: int = 0  # consecutive fetch responses without records for any partition although there should be some
+    dry_since: float = 0.0  # when the first of them came, by the loop's clock
     open_bytes: int = -1  # sent in the open transaction; -1 when none is open
     committed: int = 0  # transactional: position of the last commit
     delays: DelayMeter = field(default_factory=DelayMeter)
@@ -135,7 +136,7 @@ class PartitionCopy(Fetched):
         self._unanswered, self._late = None, [] if landed else sent[-_LATE_AT_MOST:]
         # The opening has seen the source's topic with its planned id: what may be of another one begins here (`Watch`).
         self.opened, self.watched = True, opening.position
-        self.target_start = opening.log_start
+        self.target_start, self.dry = opening.log_start, 0
         # What was fetched before the failure is gone (`forget`), and a response that is still on its way has an older
         # generation: it can't be taken for one that was asked for from here.
         self.position = self.committed = self.fetch_offset = opening.position

@@ -36,15 +36,16 @@ __all__ = ["FetchLane", "SourceSide"]
 
 log = logging.getLogger(__name__)
 
-# As long as Kafka's own consumers wait (fetch.max.wait.ms); 50 ms are for a backlog that is none any more, or that a
-# quota holds back. What rests is waited for longer: a broker reads each of its logs for each request.
+# As long as Kafka's own consumers wait (fetch.max.wait.ms); 50 ms are for a partition that was just opened, which may
+# have no backlog: others that have one wait meanwhile. What rests is waited for longer: a broker reads each of its logs
+# for each request.
 _WAIT_MS = {Kind.BACKLOG: 50, Kind.TAIL: 500, Kind.REST: 2000}
 # A batch has at most 1 MB by default, and one that is larger comes whole in any case (KIP-74).
 _PARTITION_FETCH_BYTES = 2 << 20
 # Three such responses are all that a task may hold (`loop._MEMORY_BYTES`).
 _FETCH_BYTES = 16 << 20
 _LEAST_FETCH_BYTES = 1 << 20
-_DRY_ANSWERS = 2400  # a broker waits 50 ms before it sends an empty response, so this takes two minutes
+_DRY_S = 30.0  # how long nothing may come of a log that has something; shorter than `retries.FORGIVEN_S`
 # A session takes one of a broker's 1,000 places (max.incremental.fetch.session.cache.slots): not for a few partitions.
 _MANY = 100
 _REST_AFTER_S = 10.0
@@ -202,7 +203,7 @@ class SourceSide:
         lane.by_id = place.by_id
         # A fetch changes nothing on either side: one that is lost is asked again, behind the opening that follows.
         sent = fetch.ask(
-            lane.connection, specs, _WAIT_MS[lane.kind], 1, size, self._isolation, wait=False, place=place
+            lane.connection, specs, _wait_ms(lane, partitions), 1, size, self._isolation, wait=False, place=place
         )  # fmt: skip
         self._lines.sent(lane, sent)
         waiting = self._waiting.get(lane.key, {})
@@ -306,12 +307,22 @@ class SourceSide:
             self._judge.retry_later(p, lane.cause(f"fetch from {answer.tp}", answer.error, "Read", answer.tp.topic))
         else:
             p.feed(answer, buffer)
-            # A batch with a wrong length hides what follows it: the broker then never has anything to send. A response
-            # that was filled with other partitions' batches, or is empty because of a quota, proves nothing.
-            p.dry = p.dry + 1 if dry and p.is_behind else 0 if answer.records else p.dry
-            if p.dry > _DRY_ANSWERS:
-                cause = f"nothing arrives although the log ends at {p.available_end}; a batch of wrong length causes that"
-                self._judge.stop(p, _unreadable(p, p.available_end, cause))
+            if answer.records:
+                p.dry = 0
+            # A response that was filled with other partitions' batches, or is empty because of a quota, proves nothing.
+            elif dry and p.is_behind:
+                self._took_nothing(p)
+
+    def _took_nothing(self, p: PartitionCopy) -> None:
+        now = self._clock()
+        if not p.dry:
+            p.dry_since = now
+        p.dry += 1
+        if now - p.dry_since > _DRY_S:
+            # A store that fails and a damaged log can't be told apart by empty answers, and the former passes. The
+            # opening that follows takes the leader of its moment, which may have the batch whole.
+            missing = f"nothing arrives at offset {p.fetch_offset} although the log ends at {p.available_end}"
+            self._judge.retry_later(p, f"{missing}; its remote store is slow or fails, or a batch has a wrong length")
 
     def drop_silent(self, since: float, silence_s: float) -> None:
         """Give up connections with a request in flight on which nothing has moved since ``since``, ``silence_s`` ago.
@@ -360,6 +371,12 @@ class SourceSide:
         for named in lane.named.values():
             if self._sessions.get(named.p) is lane:
                 del self._sessions[named.p]
+
+
+def _wait_ms(lane: FetchLane, partitions: Iterable[PartitionCopy]) -> int:
+    if lane.kind is not Kind.BACKLOG:
+        return _WAIT_MS[lane.kind]
+    return max((fetch.patient_ms(p.dry) for p in partitions if p.available_end >= 0), default=_WAIT_MS[lane.kind])
 
 
 def _key_of(p: PartitionCopy) -> Key:

@@ -87,6 +87,8 @@ def _partition(
         check(refusal, tp)
         log = led(broker, tp, asked.current_leader_epoch)
         limit = max(0, min(room, asked.partition_max_bytes))
+        if asked.fetch_offset < log.remote_below and message.max_wait_ms < log.remote_ms:
+            limit, first = 0, False
         content, aborted = log.read(asked.fetch_offset, limit, message.isolation_level, whole_first=first)
     except Refused as e:
         return _Topic.PartitionData(

@@ -24,7 +24,8 @@ def answer(error: int) -> memoryview:
 def a_cluster(answers: Callable[[], memoryview], *, patient: bool = True) -> Any:
     """A cluster of one broker that speaks Fetch 11."""
     broker = SimpleNamespace(
-        send=lambda *_, **__: 1, receive=lambda *_, **__: answers(), newest=lambda *_: 11, throttle=lambda _: None
+        send=lambda *_, **__: 1, receive=lambda *_, **__: answers(), newest=lambda *_: 11, throttle=lambda _: None,
+        timeout_s=10.0,
     )  # fmt: skip
     return SimpleNamespace(
         leader=lambda _: SimpleNamespace(node_id=1, epoch=3), connection=lambda _: broker, refresh=lambda _: None,
