@@ -12,7 +12,7 @@ are made at the same time don't see each other, so jobs look once more when they
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from airflow_mirror.errors import LedgerLost, LedgerNewer, MissingRight, NeedsHuman
@@ -65,6 +65,16 @@ def read_upstream(source: ClusterAdmin, topics: Iterable[str]) -> Upstream:
         return Upstream(cluster_id, owners, is_target=bool(values), traces=marked(values), ways_back=ways_back)
     except (LedgerLost, LedgerNewer, MissingRight) as e:
         return Upstream(cluster_id, unreadable=str(e))
+
+
+def copied_back(ledger: Ledger, source: ClusterAdmin, topics: Collection[str], target_id: str) -> Collection[str]:
+    """Return those topics of a source into which mirrors copy what is written to the target.
+
+    :param ledger: the source's. :param target_id: of the cluster that is the target.
+    :raises LedgerNewer: a newer version of the package decided about one of them.
+    """
+    ids = {name: info.topic_id for name, info in source.topics(topics).items()}
+    return Upstream(owners=decided(ledger.peek(), ids)).returning(ids, target_id)
 
 
 def upstream_of(plan: Plan, values: Values) -> Upstream:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from airflow_mirror.copy.writer.lease import is_anybody_writing
 from airflow_mirror.errors import InputError
@@ -17,6 +18,7 @@ from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.owned import openings, owned_topics, owners
 from airflow_mirror.plan.ownership import require_active
 from airflow_mirror.plan.standing import Clock, since_decided
+from airflow_mirror.plan.upstream import copied_back
 from airflow_mirror.sync.configs import ConfigsReport, TopicConfigs, sync_configs
 from airflow_mirror.sync.seen_configs import LastSeen, Released, dump, ended, prefix
 from airflow_mirror.wording import some
@@ -61,7 +63,7 @@ def sync_plan(
 
 
 def end_hold(
-    plan: Plan, source: TopicConfigs | None, target: ClusterAdmin, state: State, permit: Permit,
+    plan: Plan, source: ClusterAdmin | None, target: ClusterAdmin, state: State, permit: Permit,
     opened: Mapping[str, str], *, dry_run: bool = False,
 ) -> ConfigsReport:  # fmt: skip
     """End the hold of a plan's topics: of those in production once behind each opening.
@@ -71,7 +73,7 @@ def end_hold(
     """
     noted, name = state.read(), plan.mirror.name
     seen = LastSeen(plan, noted)
-    known = seen if source is None else Released(source, seen, Rules.of(plan.mirror))
+    known = seen if source is None else _released(plan, source, seen) if opened else source
     over = ended(name, opened, noted)
     due = replace(plan, topics=tuple(t for t in plan.topics if t.target_topic not in over))
     rest = replace(plan, topics=tuple(t for t in plan.topics if t.target_topic in over))
@@ -93,6 +95,11 @@ def end_hold(
         if notes:
             state.write(notes, permit)
     return replace(report, left=left)
+
+
+def _released(plan: Plan, source: ClusterAdmin, seen: LastSeen) -> Released:
+    copied = partial(copied_back, Ledger(source), source, target_id=plan.target_cluster_id)
+    return Released(source, seen, Rules.of(plan.mirror), copied)
 
 
 def may_set(ledger: Decisions, plan: Plan, target: ClusterAdmin, *, hold: bool, clock: Clock = since_boot_s) -> Permit:

@@ -10,12 +10,12 @@ the topic in production: who ends the hold once more, a task that is cleared wee
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from datetime import datetime
 
 from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.ledger.records import CONFIGS
-from airflow_mirror.plan.configs import Rules, same_value
+from airflow_mirror.plan.configs import Rules, is_held
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.configs import TopicConfigs
 
@@ -70,27 +70,22 @@ class Released:
     """The source behind an opening: of a topic that a mirror which copies back has put on hold there, what was last seen.
 
     :param rules: of the mirror, by which its reverse holds topics as well.
+    :param copied_back: returns those of some topics that belong to such a mirror. Settings alone don't tell: whoever
+        keeps a topic for ever chooses the same ones.
     """
 
-    def __init__(self, source: TopicConfigs, seen: LastSeen, rules: Rules) -> None:
-        self._source, self._seen, self._rules = source, seen, rules
+    def __init__(
+        self, source: TopicConfigs, seen: LastSeen, rules: Rules,
+        copied_back: Callable[[Collection[str]], Collection[str]],
+    ) -> None:  # fmt: skip
+        self._source, self._seen, self._rules, self._copied_back = source, seen, rules, copied_back
 
     def topic_configs(self, names: Collection[str]) -> dict[str, Mapping[str, ConfigEntry]]:
         """Return the effective settings of each topic, as they are without that hold."""
-        # At each look: the hold may begin between two of them.
+        # At each look: the hold may begin between two of them. The settings first: a topic is a mirror's before its hold.
         here = self._source.topic_configs(names)
-        held = [name for name in names if self._is_held(name, here[name])]
+        held = [name for name in self._copied_back(names) if is_held(here[name], self._rules)]
         return {**here, **self._seen.topic_configs(held)}
-
-    def _is_held(self, topic: str, configs: Mapping[str, ConfigEntry]) -> bool:
-        overrides = {
-            key: configs[key].value for key in self._rules.held_keys if key in configs and configs[key].is_override
-        }
-        before = self._seen.overrides[topic]
-        return any(
-            self._rules.is_on_hold(key, value) and not same_value(value, before.get(key))
-            for key, value in overrides.items()
-        )
 
 
 def _chosen(value: str) -> ConfigEntry:

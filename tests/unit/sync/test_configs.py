@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -11,11 +12,14 @@ from airflow_mirror.errors import NotKept, RequestRefused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
 from airflow_mirror.kafka.permit import Permit, unfenced
-from airflow_mirror.plan.configs import HELD_OPEN, Rules
-from airflow_mirror.sync import configs
+from airflow_mirror.plan.configs import HELD_OPEN
+from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.owned import Owned
+from airflow_mirror.sync import configs, holding
 from airflow_mirror.sync.configs import ConfigsReport, sync_configs
-from airflow_mirror.sync.seen_configs import LastSeen, Released, dump, prefix
+from airflow_mirror.sync.seen_configs import dump, prefix
 from tests.unit.cutover.builders import a_plan
+from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 OVERRIDE, DEFAULT = "DYNAMIC_TOPIC_CONFIG", "DEFAULT_CONFIG"
 DEFAULTS = {
@@ -143,17 +147,59 @@ def test_more_replicas_in_sync_than_a_topic_has_are_left_out(source: Cluster, ho
     assert "min.insync.replicas" not in target.overrides["users"]
 
 
-def test_hold_of_a_way_back_is_not_the_sources_settings(source: Cluster) -> None:
+@pytest.fixture
+def of_source(monkeypatch: pytest.MonkeyPatch) -> MemoryLedger:
+    ledger = MemoryLedger()
+    monkeypatch.setattr(holding, "Ledger", lambda _: ledger)
+    return ledger
+
+
+def ended(plan: Plan, source: Cluster, target: Cluster, noted: Mapping[str, bytes] | None = None) -> ConfigsReport:
+    """End the hold behind an opening of all that the plan has."""
+    both, state = (cast("ClusterAdmin", source), cast("ClusterAdmin", target)), MemoryState()
+    state.write(noted or {})
+    return holding.end_hold(plan, *both, state, unfenced, dict.fromkeys(plan.final_configs, "monday"))
+
+
+def copied_back(plan: Plan, **fields: Any) -> dict[str, Any]:
+    one = Owned(topic_id="", mirror="flow-back", source_id=plan.target_cluster_id, **fields)
+    return {f"topic/{t.source_topic}": one.value() for t in plan.topics}
+
+
+def test_hold_of_a_way_back_is_not_the_sources_settings(source: Cluster, of_source: MemoryLedger) -> None:
     """A mirror that copies back holds the old source: taken for its settings, neither side would know them any more."""
     plan, target = a_plan("orders", "users"), Cluster({"orders": {}, "users": {}})
     synced(source, target)
     noted = {f"{prefix(plan.mirror.name)}orders": dump({"retention.ms": "86400000", "segment.bytes": "5000000"}, 2**60)}
     for topic in ("orders", "users"):
         source.overrides[topic] |= HELD_OPEN
-    released = cast("Cluster", Released(source, LastSeen(plan, noted), Rules()))
+    of_source.decide(lambda _: copied_back(plan))
     assert not [one for one in synced(source, target, hold=False, dry_run=True).drift if "retention.ms" in one]
-    found = synced(released, target, hold=False)
+    found = ended(plan, source, target, noted)
     assert target.overrides["orders"] == {"retention.ms": "86400000", "segment.bytes": "5000000"}
     assert "users: retention.ms: -1 -> the target's default" in found.drift and target.overrides["users"] == {}
     source.overrides["orders"] = {"retention.ms": "1000", "segment.bytes": "5000000"}  # not on hold: as it is
-    assert synced(released, target, hold=False).drift == ("orders: retention.ms: 86400000 -> 1000",)
+    assert ended(plan, source, target, noted).drift == ("orders: retention.ms: 86400000 -> 1000",)
+
+
+EVER, YEAR = {"retention.ms": "-1"}, {"retention.ms": "31536000000"}
+
+
+@pytest.mark.parametrize("back", [None, {"opened_by": "rollback monday", "opened_at": "noon"}], ids=["nobody", "over"])
+@pytest.mark.parametrize(
+    "now",
+    [EVER, {**EVER, "cleanup.policy": "delete"}, {**YEAR, "retention.bytes": "-1"}, {**HELD_OPEN}],
+    ids=["for ever", "and a policy", "a year, and any size", "as on hold"],
+)
+def test_settings_of_who_keeps_all_are_not_taken_for_a_hold(
+    source: Cluster, of_source: MemoryLedger, now: dict[str, str], back: dict[str, str] | None
+) -> None:
+    """What was planned is stale, if no tail has followed the settings: brokers delete by it what the source keeps."""
+    plan, target = a_plan("orders"), Cluster({"orders": dict(HELD_OPEN)})
+    plan = replace(plan, topics=tuple(replace(t, configs={"retention.ms": "604800000"}) for t in plan.topics))
+    source.overrides["orders"] = now
+    if back is not None:  # it copied back, and a return has opened the topic for applications
+        of_source.decide(lambda _: copied_back(plan, **back))
+    ended(plan, source, target)
+    there = target.topic_configs(["orders"])["orders"]
+    assert {key: there[key].value for key in now} == now
