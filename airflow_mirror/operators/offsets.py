@@ -59,7 +59,7 @@ class TranslateConsumerOffsetsOperator(PlannedOperator):
 
         :raises GroupActive: a group has members where its positions are to be set; no group was changed.
         :raises InputError: the topics are in production, and ``allow_production`` does not say that it is meant.
-        :raises OffsetOutOfRange: the other side does not hold a position (yet).
+        :raises OffsetOutOfRange: the other side does not hold a position (yet), or the source's topic was created again.
         """
         from airflow_mirror.hooks.kafka import configs_of
         from airflow_mirror.sync.groups import translate_groups

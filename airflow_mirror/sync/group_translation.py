@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.offsets.map import Translated, Where
@@ -65,6 +66,7 @@ def translate_positions(
     target_ends: Mapping[TopicPartition, int],
     translate_offset: Translate | None = None,
     strict: bool = True,
+    lost: Mapping[str, str] = MappingProxyType({}),
 ) -> Translation:
     """Return the offset at which each group continues on the target.
 
@@ -76,8 +78,11 @@ def translate_positions(
     :param target_starts: current log start offsets, by target partition.
     :param target_ends: current log ends, by target partition; a position there means "caught up".
     :param translate_offset: translates a source partition's offset, for topics in mapped mode.
+    :param lost: what became of topics that the mirror's source has no more as planned, by name in ``positions``:
+        an offset of another topic means another record.
     :param strict: raise the first problem (with the others in its notes) instead of returning them.
     :raises OffsetOutOfRange: the target does not hold the position, or the map does not reach it: the mirror is behind.
+        Or the topic is lost.
     """
     plans = {t.source_topic: t for t in topics}
     moves, problems = [], []
@@ -88,6 +93,9 @@ def translate_positions(
         plan = plans[tp.topic]
         there = TopicPartition(plan.target_topic, tp.partition)
         try:
+            if tp.topic in lost:
+                cause = f"the source's topic was {lost[tp.topic]}, and the target holds the old one's records"
+                raise OffsetOutOfRange(group, there.topic, there.partition, position.offset, cause, _AGAIN)
             place = _way(plan.mode, group, tp, source_starts[tp], translate_offset)
             offset, how, note = place(position.offset)
             start, end = target_starts.get(there, 0), target_ends.get(there, 0)
@@ -120,6 +128,7 @@ def translate_positions(
 
 
 _JUMPS = "Committing it would make the consumer jump by its auto.offset.reset"
+_AGAIN = "Plan again, and copy the new one before its groups move."
 _WAIT = "Let the mirror catch up first, or correct the group."
 Place = tuple[int, str, str]  # offset on the other side, how it was found, a note
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
@@ -28,6 +29,7 @@ from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.plan.ownership import require_active, require_exclusive_topics, require_owned
 from airflow_mirror.plan.standing import still_ours
 from airflow_mirror.sync.group_translation import GroupMove, Positions, Translate, Translation, translate_positions
+from airflow_mirror.sync.lag import gone
 from airflow_mirror.sync.maps import OffsetMaps
 
 __all__ = ["GroupPlace", "translate"]
@@ -99,7 +101,8 @@ def translate(
 def _places(group: str, plan: Plan, source: ClusterAdmin, target: ClusterAdmin, to_target: Translate) -> list[GroupPlace]:
     names = {t.source_topic: t.target_topic for t in plan.topics}
     found = positions_in(source, [group], names)
-    made = between(found, plan.topics, source, target, to_target, ends="latest_committed", strict=False)
+    lost = gone(plan, source)  # after the positions: those of another topic mean nothing
+    made = between(found, plan.topics, source, target, to_target, ends="latest_committed", strict=False, lost=lost)
     here, there = found[group], positions_in(target, [group], names.values())[group]
     moves = {move.source: move for move in made.moves}
     problems = {(p.topic, p.partition): str(p) for p in made.problems}
@@ -184,8 +187,8 @@ def translate_groups(
     :raises TopicsOwned: topics belong to another mirror.
     :raises GroupActive: a group has members where its positions are to be set; no group was changed.
     :raises TopicsShared: a position on the target stands for other sources, too.
-    :raises OffsetOutOfRange: the other cluster does not hold a position (yet). Without ``commit`` it is a problem of the
-        report.
+    :raises OffsetOutOfRange: the other cluster does not hold a position (yet), or the source's topic was created again.
+        Without ``commit`` it is a problem of the report.
     """
     require_exclusive_topics(plan, "translate positions of groups")
     topics = reverse(plan.topics) if back else plan.topics
@@ -195,34 +198,42 @@ def translate_groups(
         permit = still_ours(Ledger(owner), plan, owner, require_owned if allow_production else require_active)
         with ExitStack() as stack:
 
+            def lost() -> dict[str, str]:
+                found, sides = gone(plan, there if back else here), zip(topics, plan.topics, strict=True)
+                return {one.source_topic: found[t.source_topic] for one, t in sides if t.source_topic in found}
+
             def through() -> Translate:
                 maps = stack.enter_context(OffsetMaps(plan, source, target))
                 return maps.to_source if back else maps.to_target
 
             return move_groups(
-                plan.mirror, topics, here, there, through, permit, commit=commit, allow_rewind=allow_rewind
+                plan.mirror, topics, here, there, through, permit, commit=commit, allow_rewind=allow_rewind, lost=lost
             )
 
 
 def move_groups(
     mirror: Mirror, topics: Collection[TopicPlan], source: ClusterAdmin, target: ClusterAdmin,
     through: Callable[[], Translate | None], permit: Permit, *, commit: bool, allow_rewind: bool = False,
+    lost: Callable[[], Mapping[str, str]] = dict,
 ) -> GroupReport:  # fmt: skip
     """Translate the positions of a mirror's groups from one cluster to another; see :func:`translate_groups`.
 
     :param through: returns how, once the positions are read. :param permit: asked before all, and by each commit.
+    :param lost: returns what :func:`translate_positions` wants to know, once the positions are read: those of another
+        topic mean nothing.
     """
     if commit:
         permit()  # before maps are completed, which may take minutes
     # Positions first: a map that is completed afterwards covers them, unless the copy has not reached them.
     positions = read_positions(source, mirror, [t.source_topic for t in topics])
-    translated = between(positions, topics, source, target, through(), strict=commit)
+    translated = between(positions, topics, source, target, through(), strict=commit, lost=lost())
     return commit_groups(target, translated, permit, allow_rewind, dry_run=not commit)
 
 
 def between(
     positions: Positions, topics: Collection[TopicPlan], source: ClusterAdmin, target: ClusterAdmin,
     translate_offset: Translate | None, *, ends: str = "latest", strict: bool = True,
+    lost: Mapping[str, str] = MappingProxyType({}),
 ) -> Translation:  # fmt: skip
     """Return where groups go on on the target, by both logs as they are now; see :func:`translate_positions`.
 
@@ -238,7 +249,7 @@ def between(
     ]
     return translate_positions(
         positions, topics, source.offsets(here, "earliest"), target.offsets(there, "earliest"),
-        target.offsets(there, ends), translate_offset, strict,
+        target.offsets(there, ends), translate_offset, strict, lost,
     )  # fmt: skip
 
 

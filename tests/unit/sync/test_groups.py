@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -264,7 +265,7 @@ class Side:
         return dict.fromkeys(groups, self._positions)
 
     def topics(self, names: list[str]) -> dict[str, TopicInfo]:
-        return {name: TopicInfo(name, "id", 2, 1) for name in names}
+        return {name: TopicInfo(name, f"id-of-{name}", 2, 1) for name in names}
 
     def offsets(self, tps: list[TopicPartition], spec: str) -> dict[TopicPartition, int]:
         return dict.fromkeys(tps, 10 if spec == "earliest" else 100)
@@ -290,6 +291,13 @@ def test_position_without_a_place_says_why_and_hides_no_other() -> None:
     first, second = places({"orders-0": 500, "orders-1": 70}, {})
     assert first.translated is None and "the target holds [10, 100]" in first.note
     assert (second.translated, second.target_offset, second.note) == (70, None, "")
+
+
+def test_place_of_a_topic_that_was_created_again_is_none() -> None:
+    here = Side({"orders-0": 50})
+    plan = replace(topic_plan("dc1.orders"), source_topic_id="another")
+    (one,) = sync._places("g", plan_of(a_mirror(), plan), here, Side({}), None)
+    assert one.translated is None and "the source's topic was created again" in one.note
 
 
 def test_place_in_a_mapped_topic_comes_from_its_map() -> None:

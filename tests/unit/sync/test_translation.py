@@ -32,7 +32,7 @@ class Cluster(CommitsMany):
     """A cluster with one topic, [2, 9) in each partition, and one group."""
 
     def __init__(self, role: str, topic: str, **positions: int) -> None:
-        self.role, self.topic, self.committed = role, topic, dict[str, Any]()
+        self.role, self.topic, self.committed, self.topic_id = role, topic, dict[str, Any](), "id"
         self.positions = {TP(topic, int(p[1:])): GroupPosition(offset, "") for p, offset in positions.items()}
 
     def __enter__(self) -> Cluster:
@@ -43,7 +43,7 @@ class Cluster(CommitsMany):
 
     def topics(self, names: list[str]) -> dict[str, TopicInfo]:
         assert names == [self.topic]  # also of the ledger: it is the target's
-        return {self.topic: TopicInfo(self.topic, "id", 2, 1)}
+        return {self.topic: TopicInfo(self.topic, self.topic_id, 2, 1)}
 
     def groups(self) -> list[GroupInfo]:
         return [GroupInfo("billing", "Empty", "consumer")]
@@ -127,6 +127,27 @@ def test_a_partition_that_the_target_lacks_is_a_problem_and_hides_no_other(clust
     with pytest.raises(OffsetOutOfRange):
         translate_groups(PLAN, SOURCE, TARGET, commit=True)
     assert clusters["target"].committed == {}
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_positions_of_a_topic_that_was_created_again_have_no_counterpart(
+    clusters: dict[str, Cluster], monkeypatch: pytest.MonkeyPatch, back: bool
+) -> None:
+    """Its offsets lie within the old one's log on the target, and mean other records. Also between two questions."""
+    read = translation.read_positions
+
+    def created_again(*given: Any) -> Any:
+        found = read(*given)
+        clusters["source"].topic_id = "another"
+        return found
+
+    monkeypatch.setattr(translation, "read_positions", created_again)
+    report = translate_groups(PLAN, SOURCE, TARGET, back=back)
+    assert report.moves == () and len(report.problems) == (1 if back else 2) and report.without_positions == ()
+    assert "the source's topic was created again" in report.problems[0]
+    with pytest.raises(OffsetOutOfRange, match="the source's topic was created again"):
+        translate_groups(PLAN, SOURCE, TARGET, commit=True, allow_rewind=True, back=back)
+    assert clusters["source"].committed == clusters["target"].committed == {}
 
 
 @pytest.mark.parametrize("commit", [False, True])
