@@ -6,6 +6,7 @@ One function, whoever asks: the operator, the command, or a job that was started
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from airflow_mirror.errors import LedgerMissing
 from airflow_mirror.jobs.start_memory import begun_at, copy_modes
@@ -15,7 +16,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, build
 from airflow_mirror.plan.build import Before
 from airflow_mirror.plan.ledger_store import last_between
-from airflow_mirror.plan.owned import topics_of
+from airflow_mirror.plan.owned import former_ids, target_ids, topics_of
 from airflow_mirror.plan.recreated_topics import decisions_of
 from airflow_mirror.sync.taking_over import begun_before
 
@@ -40,11 +41,12 @@ def planned(
         begun = begun_at(mirror, source, target, known)
     else:
         begun = begun_before(mirror, last, source, target)
+    values = decisions_of(ledger)
     plan = build(
         mirror, source, target, known, probe_target=probe,
-        before=Before(begun=begun, configs=last.final_configs if last else {}), decisions=decisions_of(ledger),
+        before=Before(begun=begun, configs=last.final_configs if last else {}), decisions=values,
     )  # fmt: skip
-    return plan, last
+    return replace(plan, superseded=former_ids(values, plan, target_ids(plan, target))), last
 
 
 def plan_to_read(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> Plan:

@@ -26,14 +26,15 @@ class CreateTargetTopicsOperator(PlannedOperator):
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Create, grow, compare.
 
-        :raises InputError: a topic that is not this mirror's has too few partitions; nothing was created.
+        :raises InputError: a topic that is not this mirror's has too few partitions, or one was created again behind
+            the plan; nothing was created.
         :raises MirrorCutOver: target topics were handed over to applications.
         :raises TopicsOwned: they belong to another mirror.
         :raises NeedsHuman: records would return to the target that they come from.
         """
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.ledger.decisions import Ledger
-        from airflow_mirror.plan.ownership import claim, require_active
+        from airflow_mirror.plan.ownership import claim, require_active, require_planned_ids
         from airflow_mirror.plan.standing import since_decided
         from airflow_mirror.plan.upstream import upstream_of
         from airflow_mirror.sync.topics import create_target_topics
@@ -43,6 +44,8 @@ class CreateTargetTopicsOperator(PlannedOperator):
             ledger = Ledger(target)
             permit = since_decided(ledger, lambda: require_active(ledger, plan, target))
             permit()
+            # Once: what is created below has another id than the ledger knows of a topic that was deleted.
+            require_planned_ids(ledger, plan, target)
             upstream = upstream_of(plan, Ledger(source).peek())
             report = create_target_topics(plan, target, permit)
             claim(ledger, plan, target, upstream.of)

@@ -206,6 +206,8 @@ class Plan(Judged):
     :param capabilities: what the principal may do on the target.
     :param returning: source topics that match the mirror and are left out: they come from the target, or hold traces of
         mirrors into the source.
+    :param superseded: target topics that were gone, or created again, when the plan was made, each with the id under
+        which the ledger knew it. Who carries out the plan takes what has their names.
     :param amendments: what the rule has selected since; ``topics`` has them all. See :mod:`.amendment`.
     :param rule: the plan as it was made, if there are any, or if ``topics`` lacks some of it. Hash, digest and JSON are
         always those of the rule, so that nobody takes an amended plan for another one.
@@ -222,6 +224,7 @@ class Plan(Judged):
     capabilities: Capabilities = field(default_factory=Capabilities)
     returning: tuple[str, ...] = ()
     version: int = VERSION
+    superseded: Mapping[str, str] = field(default_factory=dict)
     amendments: tuple[Amendment, ...] = ()
     rule: Plan | None = None
 
@@ -355,6 +358,8 @@ class Plan(Judged):
             return self.rule._content()
         content = {**asdict(self), "mirror": self.mirror.to_dict()}
         del content["amendments"], content["rule"]
+        if not self.superseded:
+            del content["superseded"]
         return _as_loaded(content)
 
 

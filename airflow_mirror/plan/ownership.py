@@ -4,7 +4,8 @@ A target topic has one writer. So it belongs to one mirror, from its creation on
 each other's offsets. Once it was handed over it is in production. A task of a finished migration may be cleared at any
 time, on any worker; it must then neither turn retention off nor copy into the topic again, and neither may a new plan.
 
-A topic that was deleted and created again has another id: it belongs to nobody.
+A topic that was deleted and created again has another id: it belongs to nobody. A plan that knew of that takes it; an
+older one, whose tasks know it by name alone, does not.
 
 Mirrors that write in transactions may share a topic if all of them want to (``ownership="shared"``): each one's committed
 progress says where it goes on, not the log's end. Such a topic is never handed over.
@@ -31,7 +32,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Change, Decisions, Ledger, Values
 from airflow_mirror.ledger.records import TOPIC
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.owned import Owned, decided, mirrors, owners, target_ids
+from airflow_mirror.plan.owned import Owned, decided, former_ids, mirrors, owners, target_ids
 from airflow_mirror.wording import some
 
 _AT_ONCE = 1000  # topics in a decision; with longest names it stays below what a broker takes (1 MiB)
@@ -301,6 +302,22 @@ def require_active(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:
     values = ledger.values()
     if any(TOPIC.key(topic) in values for topic in _topics(plan)):
         _require_free(values, plan, target_ids(plan, target))
+
+
+def require_planned_ids(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:
+    """Refuse target topics that were created again since it was decided whose they are, unless the plan knew of that.
+
+    :raises InputError: names them.
+    """
+    topic_ids = target_ids(plan, target)
+    former = former_ids(ledger.values(), plan, topic_ids)
+    if again := sorted(t for t, i in former.items() if t in topic_ids and plan.superseded.get(t) != i):
+        raise InputError(
+            f"mirror {plan.mirror.name!r} does not take target topics {some(again)}",
+            "they were deleted and created again since they were a mirror's: whose they are by now nobody has decided. "
+            "Nothing was touched",
+            "Plan again to copy into them; exclude them, or mirror under other names, if they are somebody else's.",
+        )
 
 
 def require_owned(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:

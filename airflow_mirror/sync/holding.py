@@ -16,7 +16,7 @@ from airflow_mirror.ledger.state import State, state_of
 from airflow_mirror.plan.configs import Rules
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.owned import openings, owned_topics, owners
-from airflow_mirror.plan.ownership import require_active
+from airflow_mirror.plan.ownership import require_active, require_planned_ids
 from airflow_mirror.plan.standing import Clock, since_decided
 from airflow_mirror.plan.upstream import copied_back
 from airflow_mirror.sync.configs import ConfigsReport, TopicConfigs, sync_configs
@@ -106,7 +106,10 @@ def may_set(ledger: Decisions, plan: Plan, target: ClusterAdmin, *, hold: bool, 
     """Return a permit of the settings of a mirror's target topics. Errors as :func:`sync_plan`."""
 
     def is_allowed() -> None:
-        require_active(ledger, plan, target) if hold else _require_ended(plan, target, ledger)
+        if not hold:
+            return _require_ended(plan, target, ledger)
+        require_active(ledger, plan, target)
+        require_planned_ids(ledger, plan, target)
 
     return since_decided(ledger, is_allowed, clock)
 

@@ -32,6 +32,7 @@ from airflow_mirror.plan.amend import Draft, changes, draft
 from airflow_mirror.plan.amendment import amended, next_amendment
 from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.model import Plan, TopicPlan
+from airflow_mirror.plan.owned import active_topics, not_active
 from airflow_mirror.plan.ownership import claim, not_ours
 from airflow_mirror.plan.store import differing_fields
 from airflow_mirror.sync.configs import sync_configs
@@ -127,7 +128,7 @@ class TopicFollower(Pass[AmendingReport]):
         report.left_out += [f"{name}: {why}" for name, why in drafted.left_out.items()]
         if not drafted.topics:
             return plan
-        taken = not_ours(self._ledger, replace(plan, topics=tuple(drafted.topics)), self._target)
+        taken = self._not_ours(plan, drafted.topics)
         made = []
         for topic in drafted.topics:
             try:
@@ -146,6 +147,14 @@ class TopicFollower(Pass[AmendingReport]):
         more = self._decide(plan, made, findings, now, drafted.upstream.of)
         self._take_in(more)
         return more
+
+    def _not_ours(self, plan: Plan, drafted: Sequence[TopicPlan]) -> dict[str, str]:
+        """Return the target topics that are not to be touched, each with the reason. A plan knows them by name alone."""
+        known = {t.source_topic for t in plan.topics}
+        grown = [t for t in drafted if t.source_topic in known]
+        ours = active_topics(self._ledger, replace(plan, topics=tuple(grown)), self._target) if grown else set()
+        others = {t.target_topic: not_active(t) for t in grown if t.target_topic not in ours}
+        return others | not_ours(self._ledger, replace(plan, topics=tuple(drafted)), self._target)
 
     def _draft(self, plan: Plan, names: Sequence[str], now: datetime, decisions: Values) -> Draft:
         """Draft all at once, or each alone if one of them spoils it for the others."""

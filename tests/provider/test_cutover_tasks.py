@@ -194,6 +194,19 @@ def test_a_cleared_task_of_a_finished_migration_touches_nothing(
     assert fake_spark[0] == []
 
 
+@pytest.mark.parametrize("operator", [CreateTargetTopicsOperator, SyncTopicConfigsOperator])
+def test_a_cleared_task_takes_no_topic_that_its_team_has_created_again(
+    operator: Any, context: dict[str, Any], mirror: dict[str, Any], plan: Plan, cut_over: Any, clusters: InMemory,
+    ledger: MemoryLedger,
+) -> None:  # fmt: skip
+    """Nothing is decided about the new one's id, so it is neither in production nor anybody else's."""
+    clusters.target.create("t", 1)  # the plan has two partitions
+    before = dict(ledger.values())
+    with pytest.raises(AirflowFailException, match="(?s)does not take target topics t.*created again"):
+        operator(task_id="t", mirror=mirror, plan=PLAN).execute(context)
+    assert len(clusters.target.topics["t"].logs) == 1 and ledger.values() == before
+
+
 def test_the_sources_settings_still_go_into_force_after_the_cutover(
     context: dict[str, Any],
     connections: Callable[..., None],

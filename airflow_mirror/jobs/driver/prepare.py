@@ -29,7 +29,7 @@ from airflow_mirror.mirror import Mirror, time_ms
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.ledger_store import fetch_rule, with_amendments
 from airflow_mirror.plan.owned import claimed_ids, target_ids
-from airflow_mirror.plan.ownership import claim, require_active
+from airflow_mirror.plan.ownership import claim, require_active, require_planned_ids
 from airflow_mirror.plan.store import is_hash
 from airflow_mirror.plan.upstream import upstream_of
 from airflow_mirror.sync.maps import mapped_topics
@@ -169,6 +169,7 @@ def _claim(plan: Plan, source_file: str, target: ClusterAdmin, ledger: Ledger) -
         except LedgerLost as e:
             log.warning("where the source's records come from is not known, and the copy goes on: %s", e)
     with _unless_unknown(LedgerMissing):
+        require_planned_ids(ledger, plan, target)
         claim(ledger, plan, target, feeds)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.common.policy import DECISIONS
-from airflow_mirror.errors import MirrorCutOver
+from airflow_mirror.errors import InputError, MirrorCutOver
 from airflow_mirror.jobs.driver import prepare
 from airflow_mirror.plan.owned import target_ids
 from airflow_mirror.plan.ownership import claim, mark_cut_over
@@ -30,3 +30,17 @@ def test_topics_opened_while_a_job_waited_for_the_lease(ledger_target: LedgerClu
         prepare.require_still_ours(job)
     ledger_target.create(DECISIONS)  # which loses it
     prepare.require_still_ours(job)
+
+
+def test_job_of_an_old_plan_takes_no_topic_that_was_created_again(ledger_target: LedgerCluster) -> None:
+    """Empty, it would look like a copy that has not begun."""
+    plan, ledger = a_plan(), ledger_target.ledger
+    for topic in plan.topics:
+        ledger_target.create(topic.target_topic, topic.partitions)
+    there = ledger_target.reference
+    prepare._claim(plan, there, ledger_target.admin, ledger)
+    ledger_target.create(plan.topics[0].target_topic, 1)
+    before = dict(ledger.values())
+    with pytest.raises(InputError, match="does not take target topics"):
+        prepare._claim(plan, there, ledger_target.admin, ledger)
+    assert ledger.values() == before

@@ -10,10 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_mirror.errors import InputError, MirrorCutOver, TopicsOwned, TopicsShared
+from airflow_mirror.jobs import planning
 from airflow_mirror.plan.ledger_store import keep
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.owned import active_topics, mirrors, owned_topics, topics_of
-from airflow_mirror.plan.ownership import claim, mark_cut_over, release, require_active, require_opened, require_own_name
+from airflow_mirror.plan.ownership import (
+    claim,
+    mark_cut_over,
+    release,
+    require_active,
+    require_opened,
+    require_own_name,
+    require_planned_ids,
+)
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.plan.test_model import a_plan
 from tests.unit.plan.test_store import FakeCluster
@@ -50,6 +59,38 @@ def test_running_job_leaves_a_topic_that_was_created_again_to_others(ledger: Mem
     claim(ledger, other, there(plan, "new-"))
     claim(ledger, plan, there(plan, "new-"), lambda _: ["c9"], known)
     assert {one.mirror for one in owned_topics(ledger).values()} == {"other"}
+
+
+def planned_again(ledger: MemoryLedger, plan: Plan, target: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    for name, found in (("last_between", None), ("known_by_hand", {}), ("begun_before", None)):
+        monkeypatch.setattr(planning, name, lambda *_, found=found: found)
+    monkeypatch.setattr(planning, "build", lambda *_, **__: replace(plan, created_at=NOON))
+    return planning.planned(plan.mirror, target, target, ledger, probe=False)[0]  # type: ignore[arg-type]
+
+
+def test_plan_takes_no_topic_that_was_created_again_behind_it(
+    ledger: MemoryLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task of a finished migration is cleared, and the topic is by now its team's own. A new plan takes it."""
+    plan = a_plan()
+    require_planned_ids(ledger, plan, there(plan))
+    claim(ledger, plan, there(plan))
+    require_planned_ids(ledger, plan, there(plan))
+    mark_cut_over(ledger, plan, ids(plan), NOON)
+    require_planned_ids(ledger, plan, FakeCluster({}))  # deleted: it is created
+    with pytest.raises(InputError, match=r"(?s)does not take target topics .*created again.*Plan again"):
+        require_planned_ids(ledger, plan, there(plan, "new-"))
+    require_planned_ids(ledger, plan, FakeCluster(dict.fromkeys(ids(plan), "")))  # brokers without ids
+    # Deleted on purpose, or created again, before the next plan: which is carried out, also after a crash.
+    for now in (FakeCluster({}), there(plan, "new-")):
+        again = planned_again(ledger, plan, now, monkeypatch)
+        assert again.hash != plan.hash and Plan.from_json(again.to_json()) == again
+        require_planned_ids(ledger, again, there(plan, "new-"))
+    claim(ledger, again, there(plan, "new-"))
+    require_planned_ids(ledger, again, there(plan, "new-"))
+    with pytest.raises(InputError, match="does not take target topics"):
+        require_planned_ids(ledger, again, there(plan, "newest-"))
+    assert planned_again(ledger, plan, there(plan, "new-"), monkeypatch).hash == plan.hash, "nothing is new to it"
 
 
 def test_what_was_cut_over_is_not_written_again(ledger: MemoryLedger) -> None:

@@ -20,6 +20,7 @@ from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.ledger_store import keep, with_amendments
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.plan.owned import Owned, owned_topics
+from airflow_mirror.plan.ownership import claim
 from airflow_mirror.plan.upstream import Upstream
 from airflow_mirror.sync import topic_discovery
 from airflow_mirror.sync.topic_discovery import AmendingReport, TopicFollower
@@ -79,6 +80,7 @@ class World:
         """A plan of these topics that the target keeps, as the mirror's last one."""
         plan = plan_of(MIRROR, *(self.planned(t, partitions) for t in topics))
         keep(plan, self.plans, MemoryLedger(self.records))
+        claim(MemoryLedger(self.records), plan, self.target)  # type: ignore[arg-type]  # as the copy does
         return plan
 
     def planned(self, name: str, partitions: int, **fields: Any) -> TopicPlan:
@@ -172,12 +174,21 @@ def test_new_topic_is_created_owned_decided_and_then_copied(world: World) -> Non
     report = world.look()
     assert world.effects == ["create t-new", "decide", "write", "decide", "take in"]
     assert names(world.taken) == ["t", "t-new"] and world.taken.hash == world.plan.hash
-    assert owned_topics(MemoryLedger(world.records)).keys() == {"t-new"}
+    assert owned_topics(MemoryLedger(world.records)).keys() == {"t", "t-new"}
     (amendment,) = world.taken.amendments
     assert (amendment.number, amendment.after, amendment.findings) == (1, world.plan.hash, (WARNING,))
     assert amendment.created_at == "2027-01-15T08:00:00+00:00"
     assert (report.topics, report.amendments, report.added) == (2, 1, ["t-new"])
     assert report.revision == amendment.hash == world.fetched(world.plan).revision
+
+
+def test_topic_that_was_created_again_on_the_target_does_not_grow(world: World) -> None:
+    """The copy has stopped on it, by its id. It has the name that the plan knows, and whose it is nobody has decided."""
+    world.source.there["t"] = 4
+    world.target.ids["t"] = "another"
+    report = world.look()
+    assert world.effects == [] and world.target.there["t"] == 1 and names(world.taken) == ["t"]
+    assert report.left_out == ["t: the ledger does not say that t is this mirror's and not in production"]
 
 
 def test_look_that_is_cut_off_anywhere_is_continued_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +210,7 @@ def test_look_that_is_cut_off_anywhere_is_continued_elsewhere(monkeypatch: pytes
         assert world.taken == found and names(found) == ["t", "t-map", "t-new"]
         assert found.topic("t").partitions == 4 == world.target.there["t"]
         assert world.target.there == {"t": 4, "t-new": 2, "t-map": 1}
-        assert owned_topics(MemoryLedger(world.records)).keys() == {"t-map", "t-new"}  # the copy has claimed the other
+        assert owned_topics(MemoryLedger(world.records)).keys() == {"t", "t-map", "t-new"}
         assert not report.left_out and report.amendments == 1
         expected = expected or world.effects
     assert len(expected or ()) < 14
