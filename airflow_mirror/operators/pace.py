@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.operators.base import MirrorOperator
+from airflow_mirror.operators.base import MirrorOperator, is_retry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror
 
 __all__ = ["PaceMirrorOperator"]
+
+_WISHED = "wished"  # in the task's store: an earlier try has
 
 
 class PaceMirrorOperator(MirrorOperator):
@@ -48,8 +50,19 @@ class PaceMirrorOperator(MirrorOperator):
         rate = "none" if self.rate is None else str(self.rate)  # what a template renders as None
         run = context["dag_run"]
         by = f"{run.triggering_user_name or 'somebody'} by {run.dag_id}"
+        store: Any = context.get("task_state_store")
+        if store is not None and store.get(_WISHED) and not is_retry(self, context):
+            store.delete(_WISHED)  # who clears the task means it once more
+        is_wished = store is not None and bool(store.get(_WISHED))
+
+        def note() -> None:
+            if store is not None:
+                store.set(_WISHED, True)
+
         with MirrorKafkaHook(mirror.target, "target").admin() as target:
-            done = pace(target, mirror.name, self.action, rate, by)
+            done = pace(target, mirror.name, self.action, rate, by, is_wished=is_wished, wished=note)
+        if is_wished:
+            self.log.info("an earlier try has wished it: what somebody has wished since stays")
         for line in done.lines():
             self.log.info("%s", line)
         return done.to_dict()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -57,12 +57,15 @@ class Paced:
 
 
 def pace(
-    target: ClusterAdmin, mirror: str, verb: str, rate: str = "default", by: str = "", clock: Clock = SYSTEM
+    target: ClusterAdmin, mirror: str, verb: str, rate: str = "default", by: str = "", clock: Clock = SYSTEM, *,
+    is_wished: bool = False, wished: Callable[[], object] = lambda: None,
 ) -> Paced:  # fmt: skip
     """Set or take back a wish, and wait for the jobs that run: of a pause, until they rest.
 
     :param verb: one of :data:`VERBS`. :param rate: see :func:`rate_wish`. :param by: who wishes; "": of this process.
     :param clock: by which it waits.
+    :param is_wished: by an earlier try of the same call: what somebody has wished since stays, and is only waited for.
+    :param wished: is called once the wish stands.
     :raises InvalidField: ``rate`` is none. :raises InputError: the target knows no such mirror.
     :raises TryAgain: a job does not rest yet. The pause stands.
     """
@@ -73,15 +76,20 @@ def pace(
     if mirror not in known:
         raise unknown_mirror(mirror, known)
     before = Wishes.of(state.read(), mirror)
-    if verb == "rate":
+    if is_wished:
+        pass
+    elif verb == "rate":
         wish(state, mirror, "rate", wanted)
     elif verb == "resume":
         wish(state, mirror, "pause", None)
     elif before.pause is None:  # who paused first, and since when, stays
         wish(state, mirror, "pause", Wish.now(by=by))
+    # Dies before it: a try behind that wishes once more, also what somebody has taken back in between.
+    wished()
+    pause = Wishes.of(state.read(), mirror).pause
     tail = active_tail(values, mirror)
     jobs = [*(() if tail is None else (tail,)), *said(BULK, state.read(), mirror)]
-    found = {one.job: (one, _settled(state, one, clock)) for one in jobs}
+    found = {one.job: (one, _settled(state, one, pause, clock)) for one in jobs}
     return Paced(mirror=mirror, wishes=Wishes.of(state.read(), mirror), jobs=list(found.values()))
 
 
@@ -100,12 +108,17 @@ def rate_wish(text: str, by: str = "") -> Wish | None:
     return Wish.now(int(text), by)
 
 
-def _settled(state: State, job: JobId, clock: Clock) -> str:
-    """Return how a job is: RESTS, once it does, if that is what is wished of it and it runs."""
+def _settled(state: State, job: JobId, pause: Wish | None, clock: Clock) -> str:
+    """Return how a job is: RESTS, once it does, if that is what is wished of it and it runs.
+
+    :param pause: the wish to rest. Nobody waits for one that is taken back meanwhile.
+    """
     watch = Watch(state, clock.monotonic, clock.sleep, look=WISH_LOOK)  # who may wish may write nothing else
     found, asked = watch.settled(job), clock.monotonic()
-    wished = Wishes.of(state.read(), job.name)
-    while wished.pause is not None and (found := watch.status(job)) == RUNNING:
+    while pause is not None and (found := watch.status(job)) == RUNNING:
+        wished = Wishes.of(state.read(), job.name)
+        if wished.pause != pause:
+            return found
         sign = watch.sign(job)
         if sign is not None and (sign.phase, sign.heard) == ("paused", asdict(wished)):
             return RESTS

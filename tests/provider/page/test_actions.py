@@ -13,10 +13,11 @@ import pytest
 from airflow.models.dag import DagModel, DagTag
 from airflow.models.hitl import HITLDetail
 from airflow.sdk import timezone
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.utils.session import create_session
 from sqlalchemy import delete, update
 
+from airflow_mirror.errors import TryAgain
 from airflow_mirror.operators.pace import PaceMirrorOperator
 from airflow_mirror.page.actions import ACTIONS
 from tests.page.world import HOSTILE, World
@@ -138,6 +139,34 @@ def test_run_of_kafka_pace_wishes_in_the_name_of_who_started_it(
     assert one["by"] == "ann by kafka_pace"
     found = {"pause": row["pause"] is not None, "rate": row["rate"] and (row["rate"]["max_bytes_per_second"] or "none")}
     assert found == wished
+
+
+def test_next_try_of_a_pause_leaves_a_mirror_that_somebody_has_resumed(
+    world: World, context: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its job did not rest within a minute, or its worker died behind the wish. Who clears the task means it again."""
+    world.plan("orders", {"orders": 1}, DAGS[0])
+    world.own("orders", "orders")
+    context["dag_run"] = SimpleNamespace(triggering_user_name="ann", dag_id="kafka_pace")
+    mirror = {"name": "orders", "source": "not asked", "target": "dc2"}
+
+    def paused() -> bool:
+        found = PaceMirrorOperator(task_id="t", mirror=mirror, action="pause", retries=2).execute(context)
+        return found["pause"] is not None
+
+    def fails(*_: Any) -> None:
+        raise TryAgain("its tail still copies")
+
+    context["ti"].max_tries = 2
+    with monkeypatch.context() as patched, pytest.raises(AirflowException, match="still copies"):
+        patched.setattr("airflow_mirror.jobs.runner.pacing.active_tail", fails)
+        paused()
+    other = {**context, "task_state_store": None}
+    PaceMirrorOperator(task_id="t", mirror=mirror, action="resume").execute(other)
+    context["ti"].try_number = 2
+    assert not paused()
+    context["ti"].try_number, context["ti"].max_tries = 3, 4  # cleared
+    assert paused()
 
 
 @pytest.mark.parametrize(("mirror", "action", "rate", "said"), [

@@ -11,6 +11,7 @@ import pytest
 from airflow_mirror.common.policy import DECISIONS, STATE, WISHES
 from airflow_mirror.console.main import main
 from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat
+from airflow_mirror.jobs.runner.pacing import pace
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
 from airflow_mirror.kafka.permit import unfenced
 from tests.driven.ledger import LedgerCluster
@@ -115,6 +116,32 @@ def test_a_tail_that_does_not_rest_is_said_to_copy(world: World, capsys: pytest.
     assert command(world, "pause") == 1
     assert "is paused, but its tail on host 'host-a' still copies after" in capsys.readouterr().err
     assert world.wished.pause is not None, "the wish stands"
+
+
+def test_a_pause_that_is_taken_back_meanwhile_is_not_waited_for(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """By a person, while the tail ends a large batch. It is no error, which a task would answer by a second pause."""
+    world.tail(lambda now: ("copying", now))
+    began, give = world.time.now, world.time.meanwhile
+
+    def resumed(seconds: float) -> None:
+        give(seconds)
+        if world.time.now > began + 9:
+            wish(world.state, "m", "pause", None)
+
+    world.time.meanwhile = resumed
+    assert command(world, "pause") == 0 and world.time.now - began < 20
+    assert "its tail on host host-a follows within seconds" in capsys.readouterr().out and world.wished == Wishes()
+
+
+def test_next_try_leaves_what_was_wished_since(world: World) -> None:
+    """Its own pause was resumed, or another one has come behind its resumption."""
+    tries: list[str] = []
+    for verb, since in (("pause", None), ("resume", Wish(by="ann", at="noon"))):
+        pace(world.target.admin, "m", verb, clock=world.time, wished=lambda: tries.append("wished"))
+        wish(world.state, "m", "pause", since)
+        found = pace(world.target.admin, "m", verb, clock=world.time, is_wished=True)
+        assert found.wishes.pause == since == world.wished.pause
+    assert tries == ["wished"] * 2
 
 
 def test_a_pause_is_done_when_the_bulk_copy_rests(world: World, capsys: pytest.CaptureFixture[str]) -> None:
