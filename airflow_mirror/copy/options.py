@@ -18,8 +18,8 @@ class CopyOptions:
     :param direct_markers: pad with WriteTxnMarkers if the principal may; False uses only the coordinator.
     :param delivery: ``idempotent``, or ``transactional``: in transactions that also commit the progress (mapped
         offsets).
-    :param transaction_bytes: approximate size at which a backlog's transaction is committed: read_committed consumers
-        wait for it, and the target's broker keeps its state.
+    :param transaction_bytes: approximate size at which a backlog's transaction is committed, unless it grows old before
+        (`transactional`): read_committed consumers wait for it, and the target's broker keeps its state.
     :param max_bytes_per_second: average write rate of this task; None for no limit.
     :param merge_below: see :class:`.Mirror`.
     :param give_up_after_s: how long a partition may make no progress, and the whole task may pause because the lease

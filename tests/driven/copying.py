@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -50,14 +51,14 @@ def ranges_of(source: DrivenCluster, topic: str, mode: str = IDENTICAL, *, commi
 def copy(
     source: DrivenCluster, target: DrivenCluster, ranges: Iterable[CopyRange], *,
     check: Callable[[], None] = lambda: None, should_stop: Callable[[], bool] = lambda: False, mirror: str = "m",
-    **options: Any,
+    clock: Callable[[], float] = time.monotonic, **options: Any,
 ) -> list[PartitionCopy]:  # fmt: skip
     """Copy until every range has ended or stopped. No lease is taken, and ``check`` stands for it; nor is there a driver.
 
     :raises LeaseLost: what ``check`` raised.
     """
     clusters = Clusters.of(source.config, target.config)
-    loop = CopyLoop(_ready(target, ranges), clusters, CopyOptions(mirror=mirror, **options), check)
+    loop = CopyLoop(_ready(target, ranges), clusters, CopyOptions(mirror=mirror, **options), check, clock)
     return loop.run(should_stop)
 
 

@@ -182,7 +182,7 @@ class CopyLoop:
         self._maps = MapKeeper(
             self._store, self._librarians, mailbox, partial(self._check_for, self._librarians), clock
         )  # fmt: skip
-        self._steps = stack.enter_context(closing(Steps(self._clusters.target, options, mailbox, check, self)))
+        self._steps = stack.enter_context(closing(Steps(self._clusters.target, options, mailbox, check, self, clock)))
 
     def _check_for(self, crew: Crew) -> None:
         """Check, in a thread of ``crew``, whether the thread may write."""
@@ -199,6 +199,9 @@ class CopyLoop:
             return
         self._open_due()
         self._watch.look(self.partitions)
+        # Before anything is sent: behind an acknowledgement a partition is between two batches. Also what is queued: it
+        # begins another one when its turn comes.
+        self._steps.commit_old()
         touched = self._take_touched()
         for p in touched:
             self._advance(p)

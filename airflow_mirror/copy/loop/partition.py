@@ -34,7 +34,8 @@ class PartitionCopy(Fetched):
     :param max_bytes: largest batch that the target accepts, in bytes.
     :param merge_below: merge waiting batches if they are smaller than this on average, uncompressed (bytes); 0: never.
     :param transaction_bytes: deliver in transactions of at most about this size, which also commit the progress. A
-        transaction is committed earlier if the source has no more data. 0: no transactions. Mapped offsets only.
+        transaction is committed earlier if the source has no more data, or if the loop finds it old. 0: no
+        transactions. Mapped offsets only.
     :param tombstones: fill holes with tombstones of a reserved key instead of markers; identical offsets only.
     :param touched: the copy adds itself here on every event. A loop shares one among all of its partitions and looks at
         no others.

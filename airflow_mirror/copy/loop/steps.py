@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 from airflow_mirror.copy.loop.asked import Begin, Commit, Pad
 from airflow_mirror.copy.loop.failures import Judge
 from airflow_mirror.copy.loop.mailbox import Mailbox
 from airflow_mirror.copy.loop.partition import PartitionCopy
+from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.loop.worker import Worker
 from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.copy.writer.transactional import COMMIT_AFTER_S
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.wire.cluster import WireCluster
 
@@ -24,16 +27,18 @@ class Steps:
     """Starts steps and takes their results, which arrive through the mailbox.
 
     :param target: opens the target cluster for a thread, with the given client id.
+    :param clock: monotonic, in seconds.
     """
 
     def __init__(
         self, target: Callable[[str], WireCluster], options: CopyOptions, mailbox: Mailbox,
-        check_lease: Callable[[], None], judge: Judge,
+        check_lease: Callable[[], None], judge: Judge, clock: Callable[[], float],
     ) -> None:  # fmt: skip
         self._target, self._options, self._mailbox = target, options, mailbox
-        self._check_lease, self._judge = check_lease, judge
+        self._check_lease, self._judge, self._clock = check_lease, judge, clock
         self._workers: list[Worker] = []
         self._under_way: set[PartitionCopy] = set()
+        self._begun: dict[PartitionCopy, float] = {}  # when each open transaction was begun, the oldest first
 
     @property
     def busy(self) -> bool:
@@ -68,6 +73,7 @@ class Steps:
             # both.
             future = worker.begin(p.range.target, p.producer_id, p.epoch)
         else:
+            self._begun.pop(p, None)
             future = worker.commit(p.range.target, step.position, p.producer_id, p.epoch)
         # Marked before the result can arrive, so that no turn of the loop sends a batch beside the step.
         p.sent()
@@ -92,8 +98,23 @@ class Steps:
             p.padded(Pad(step.start, max(step.start, result.at)), result.written)
         elif isinstance(step, Begin):
             p.began()
+            self._begun.pop(p, None)  # of one that has failed since: the new one goes behind the others
+            self._begun[p] = self._clock()
         else:
             p.transaction_ended(step)
+
+    def commit_old(self) -> None:
+        """Commit the transactions that their coordinators would abort soon, also empty ones.
+
+        By size alone, one whose batches are slow (a rate, a quota, many partitions of one leader) would be aborted, and
+        so would each that follows it.
+        """
+        due = self._clock() - COMMIT_AFTER_S
+        for p in [p for p, _ in takewhile(lambda begun: begun[1] <= due, self._begun.items())]:
+            if p.state is State.READY and p.open_bytes >= 0:
+                self.start(p, Commit(p.position))
+            elif not p.is_under_way:
+                del self._begun[p]  # it has failed: the takeover aborts its transaction
 
     def cut_short(self) -> None:
         """Stop filling holes where they are; the next copy fills the rest."""

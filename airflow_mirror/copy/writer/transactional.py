@@ -18,8 +18,11 @@ from airflow_mirror.common.policy import marker_id, progress_group
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.transactions import TransactionClient
 
-# The coordinator aborts a dead copier's open transaction after this; a live copier commits within seconds.
+# The coordinator aborts a transaction that is open for longer, a dead copier's and a live one's alike.
 TIMEOUT_MS = 60_000
+# A live copier therefore commits at this age, whatever is in it: a batch in flight may take 35 s more until its broker
+# is given up, and the commit takes some requests.
+COMMIT_AFTER_S = TIMEOUT_MS / 1000 / 4
 
 
 class Deliveries:

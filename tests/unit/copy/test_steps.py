@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import selectors
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
@@ -98,7 +99,7 @@ class StillWorker:
 def test_close_does_not_wait_for_a_loop_that_never_wakes(mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step that ends calls; a pipe that nobody empties holds a few hundred calls."""
     monkeypatch.setattr(steps_module, "Worker", StillWorker)
-    steps = Steps(lambda _: None, CopyOptions(mirror="m"), mailbox, lambda: None, Judge())  # type: ignore[arg-type,return-value]
+    steps = Steps(lambda _: None, CopyOptions(mirror="m"), mailbox, lambda: None, Judge(), time.monotonic)  # type: ignore[arg-type,return-value]
     several = [partition(number) for number in range(3000)]
     for p in several:
         steps.start(p, Pad(0, 1))
@@ -114,7 +115,7 @@ def test_long_hole_delays_neither_another_partition_nor_the_end(
 ) -> None:
     monkeypatch.setattr(steps_module, "_WORKERS", 1)
     judge = Judge()
-    steps = Steps(lambda _: coordinator.cluster(), CopyOptions(mirror="m"), mailbox, lambda: None, judge)
+    steps = Steps(lambda _: coordinator.cluster(), CopyOptions(mirror="m"), mailbox, lambda: None, judge, time.monotonic)
     long, short = partition(0), partition(1)
     steps.start(long, Pad(0, LONG))
     wait_until(lambda: coordinator.ends[long.range.target] > 1, "the long hole is begun")
@@ -132,7 +133,9 @@ def test_closing_cancels_what_waits_and_gives_the_partitions_back(
     coordinator: Coordinator, mailbox: Mailbox, selector: selectors.BaseSelector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(padding, "_BULK", 100)  # larger requests are work for the coordinator alone
-    steps = Steps(lambda _: coordinator.cluster(), CopyOptions(mirror="m"), mailbox, lambda: None, Judge())
+    steps = Steps(
+        lambda _: coordinator.cluster(), CopyOptions(mirror="m"), mailbox, lambda: None, Judge(), time.monotonic
+    )
     several = [partition(number) for number in range(8)]
     for p in several:
         steps.start(p, Pad(0, LONG))
@@ -148,7 +151,9 @@ def test_closing_cancels_what_waits_and_gives_the_partitions_back(
 def test_abandoned_step_writes_nothing_more(
     coordinator: Coordinator, mailbox: Mailbox, selector: selectors.BaseSelector
 ) -> None:
-    steps = Steps(lambda _: coordinator.cluster(), CopyOptions(mirror="m"), mailbox, lambda: None, Judge())
+    steps = Steps(
+        lambda _: coordinator.cluster(), CopyOptions(mirror="m"), mailbox, lambda: None, Judge(), time.monotonic
+    )
     p = partition(0)
     steps.start(p, Pad(0, LONG))
     wait_until(lambda: coordinator.ends[p.range.target] > 1, "it is begun")

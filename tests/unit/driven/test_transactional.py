@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.copy.loop.clusters import Clusters
+from airflow_mirror.copy.loop.loop import CopyLoop
 from airflow_mirror.copy.offsets import derive
+from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.wire.cluster import WireCluster
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
-from tests.driven.copying import copy, errors, lose_pieces, map_of, ranges_of
+from tests.driven.copying import copy, create_maps, errors, lose_pieces, map_of, ranges_of
+from tests.driven.script import Fault, Request
 
 TP = TopicPartition("t", 0)
 
@@ -25,6 +31,16 @@ def deliver(source: DrivenCluster, target: DrivenCluster) -> None:
 
 def bodies(cluster: DrivenCluster) -> list[tuple[object, ...]]:
     return [row[1:] for row in cluster.topics["t"].logs[0].rows()]
+
+
+def clock_of(target: DrivenCluster) -> Callable[[], float]:
+    """Give a copy the time of its target, which moves by itself as well: pauses end."""
+    return lambda: target.clock.now_ms / 1000 + time.monotonic()
+
+
+def brings_records(request: Request) -> bool:
+    """Tell a batch of the copy's from a piece of an offset map."""
+    return any(topic.name == "t" for topic in request.message.topic_data)
 
 
 @pytest.fixture
@@ -53,6 +69,50 @@ def test_a_copy_goes_on_at_the_committed_offset(source: DrivenCluster, target: D
         deliver(source, target)
         writer.skip(2)
     assert bodies(target) == bodies(source)
+
+
+def test_backlog_that_is_written_slowly_is_committed_before_the_coordinator_aborts_it(
+    source: DrivenCluster, target: DrivenCluster, writer: Writer
+) -> None:
+    """A second for each batch, as with a rate or a quota: 32 MiB are never there before the minute is over."""
+    for _ in range(100):
+        writer.plain(1)
+    batches = target.script.on("Produce", Fault(before=lambda _: target.advance(1)), times=None, when=brings_records)
+    copies = copy(
+        source, target, ranges_of(source, "t", MAPPED), delivery="transactional", merge_below=0,
+        clock=clock_of(target), should_stop=lambda: len(batches.hits) > 200,
+    )  # fmt: skip
+    assert copies[0].done and copies[0].counters.batches == 100
+    assert bodies(target) == bodies(source)
+    assert len(target.asked("EndTxn")) < 12, "and not one by one"
+
+
+def test_transaction_whose_partition_waits_for_its_turn_is_committed_meanwhile(
+    source: DrivenCluster, target: DrivenCluster
+) -> None:
+    """Six partitions of one leader, which throttles each request for 40 s: the coordinator aborts none of theirs."""
+    for cluster in (source, target):
+        cluster.create("t", 6)
+    for log in source.topics["t"].logs:
+        for _ in range(2):
+            Writer(log).plain(1)
+    batches = target.script.on("Produce", Fault(throttle_ms=40_000), times=None, when=brings_records)
+    create_maps(target)
+    options = CopyOptions(mirror="m", delivery="transactional", merge_below=0)
+    loop = CopyLoop(
+        ranges_of(source, "t", MAPPED), Clusters.of(source.config, target.config), options, lambda: None,
+        clock=clock_of(target),
+    )  # fmt: skip
+
+    def turn() -> bool:
+        at_rest = not loop._steps.busy and not loop._out.busy
+        if at_rest and any(loop._out.has(p) for p in loop.partitions):
+            target.advance(5)
+        return len(batches.hits) > 12
+
+    assert all(p.done for p in loop.run(turn))
+    assert len(batches.hits) == 12, "each batch once"
+    assert [len(log.rows()) for log in target.topics["t"].logs] == [2] * 6
 
 
 def test_records_under_a_forgotten_transactional_id_are_still_ours(
