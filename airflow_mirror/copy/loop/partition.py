@@ -343,7 +343,8 @@ class PartitionCopy(Fetched):
         self.position = send.next_source
         self.sequence = wire_batch.next_sequence(self.sequence, send.record_count)
         self._count(send)
-        self.failures = 0
+        if self.open_bytes < 0:
+            self.failures = 0  # within a transaction nothing is gained before its commit: a failure begins it again
         if send is self._next:
             self._next = None
         if self.tombstones:

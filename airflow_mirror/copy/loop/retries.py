@@ -93,7 +93,7 @@ class Retries:
         """Open ``p`` again after a growing pause; return an error if it has failed for too long."""
         record, now = self._record(p), self._clock()
         if record.open_since is not None and now - record.open_since > FORGIVEN_S:
-            p.failures = 0  # an acknowledged write resets this too, but there may have been nothing to write
+            p.failures = 0  # progress resets this too, but there may have been nothing to write
         record.open_since = None
         p.failures += 1
         if p.failures == 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_mirror.copy.batches.tiers import Send
-from airflow_mirror.copy.loop.asked import Pad
+from airflow_mirror.copy.loop.asked import Begin, Commit, Pad
 from airflow_mirror.copy.loop.limits import Buffer, Memory
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.opening.identical import Opening
@@ -44,6 +44,23 @@ def test_each_record_is_counted_once_whatever_became_of_the_answer(landed: bool)
     run(copy)
     assert copy.done
     assert (copy.counters.records, copy.counters.batches, copy.counters.passed) == (18, 3, 3)
+
+
+def test_failures_are_over_with_the_commit_and_not_with_batches_of_its_transaction() -> None:
+    """A batch that is refused each time would be sent for ever, behind others that are acknowledged each time."""
+    copy = opened(START + 4)
+    copy.transaction_bytes, copy.failures = 300, 2
+    feed(copy, log(4)[0])
+    assert isinstance(copy.next_step(), Begin)
+    copy.sent()
+    copy.began()
+    copy.acknowledged(send(copy), START, 0)
+    assert copy.failures == 2
+    commit = copy.next_step()
+    assert isinstance(commit, Commit)
+    copy.sent()
+    copy.transaction_ended(commit)
+    assert (copy.failures, copy.done) == (0, True)
 
 
 def test_a_batch_that_arrives_late_is_counted_and_not_the_longer_one_sent_in_its_place() -> None:
