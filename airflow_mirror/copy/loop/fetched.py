@@ -155,6 +155,8 @@ class Fetched:
                 joiner = joining.joiner(2 * below, self.max_bytes, dense=self._keeps_offsets)
         for fetched, start, _ in parts:
             for step in self._work(fetched, start, joiner):
+                if isinstance(step, Send):
+                    self.trail.reach(step.next_source)  # of a run of batches, before its end is known
                 yield step
                 if isinstance(step, Corrupt):
                     return
@@ -187,8 +189,10 @@ class Fetched:
                     begun = read
                     read, at = yield from runs.run(records, read, at, end, max_bytes, doubtful, header.leader_epoch)
                     if read > begun:
+                        self.trail.reach(at)
                         continue
                 read += len(raw.view)
+                self.trail.reach(raw.next_offset)
                 # Fast path for nearly every batch: next, intact, and passes unchanged. The code below handles these too.
                 if (
                     header is not None and whole and header.base_offset == at and not header.attributes & doubtful

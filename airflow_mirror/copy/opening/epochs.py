@@ -9,6 +9,7 @@ leader between two fetches goes unnoticed.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from airflow_mirror.copy.opening.answers import Answers
@@ -27,33 +28,54 @@ class Consumed(NamedTuple):
     position: int
 
 
+@dataclass(slots=True)
+class _Step:
+    """Neighbouring batches of one leader epoch: they are in [first, reached)."""
+
+    epoch: int
+    first: int
+    reached: int
+
+
 class Trail:
-    """The leader epochs of the batches that a copy consumes, as (epoch, first offset) in ascending order."""
+    """The leader epochs of the batches that a copy consumes, in ascending order."""
 
     def __init__(self) -> None:
-        self._steps: list[tuple[int, int]] = []
+        self._steps: list[_Step] = []
 
     def note(self, epoch: int, offset: int, position: int) -> None:
         """Record a batch, if its epoch differs from that of the batch before it.
 
         :param position: everything below it is on the target; only the last epoch below it is kept.
         """
-        if not self._steps or self._steps[-1][0] != epoch:
-            self._steps.append((epoch, offset))
+        if not self._steps or self._steps[-1].epoch != epoch:
+            self._steps.append(_Step(epoch, offset, offset))
         # Nothing below the last batch on the target is asked about any more, and an epoch lasts for days: the list
         # stays short.
-        while len(self._steps) > 1 and self._steps[1][1] < position:
+        while len(self._steps) > 1 and self._steps[1].first < position:
             del self._steps[0]
+
+    def reach(self, offset: int) -> None:
+        """Record that the batches of the epoch that was noted last reach up to ``offset``."""
+        if self._steps and offset > self._steps[-1].reached:
+            self._steps[-1].reached = offset
 
     def cut(self, position: int) -> None:
         """Drop what was consumed at ``position`` and above, because it will be fetched again."""
-        while self._steps and self._steps[-1][1] >= position:
+        while self._steps and self._steps[-1].first >= position:
             del self._steps[-1]
+        if self._steps:
+            self._steps[-1].reached = min(self._steps[-1].reached, position)
 
     def at(self, position: int) -> Consumed | None:
         """Return what was consumed last below ``position``; None if that is unknown or had no epoch."""
-        below = [step for step in self._steps if step[1] < position]
-        return Consumed(*below[-1], position) if below and below[-1][0] >= 0 else None
+        below = [step for step in self._steps if step.first < position]
+        if not below or below[-1].epoch < 0:
+            return None
+        # Not the position itself: it may lie in a hole, or behind one, whose batches the cleaner took. Under which epoch
+        # they were written nobody knows, and this one may have ended before. That the source has no records where a hole
+        # was filled, the opening looks up (`identical._check_padding`).
+        return Consumed(below[-1].epoch, below[-1].first, min(position, below[-1].reached))
 
 
 def check_same_log(source: WireCluster, one: CopyRange, consumed: Consumed, told: Answers) -> None:

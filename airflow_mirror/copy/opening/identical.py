@@ -265,6 +265,7 @@ def _check_padding(
             one.target_topic, one.partition, start, end,
             "the target's log ends with markers, fillers or aborted records, where the source has "
             f"{len(missing)} record(s), the first at offset {missing[0]}",
-            "Another writer appended to it, its transaction coordinator died and repeated a marker, or it is another "
-            "topic's copy. Nothing was written. Delete the target topic and copy it again.",
+            "Another writer appended to it, its transaction coordinator died and repeated a marker, the source lost "
+            "records in an unclean leader election, or it is another topic's copy. Nothing was written. Delete the "
+            "target topic and copy it again.",
         )  # fmt: skip

@@ -5,8 +5,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
+import crc32c
 import pytest
 
+from airflow_mirror.copy.batches.tiers import Send
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.opening import epochs
 from airflow_mirror.copy.opening.answers import Answers, TargetAnswers
@@ -14,6 +16,7 @@ from airflow_mirror.copy.opening.epochs import Consumed, Trail, check_same_log
 from airflow_mirror.copy.opening.identical import Opening
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import SourceTruncated
+from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire.cluster import Leader, WireCluster
 from airflow_mirror.wire.requests import EpochEnd
 from tests.unit.copy.test_damage import START, feed, log, opened, run
@@ -51,8 +54,8 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[tuple[int, int]]]
     return give
 
 
-def check(found: EpochEnd, leader_epoch: int = 7) -> None:
-    check_same_log(WireCluster.__new__(WireCluster), ONE, CONSUMED, told(found, leader_epoch))
+def check(found: EpochEnd, leader_epoch: int = 7, consumed: Consumed = CONSUMED) -> None:
+    check_same_log(WireCluster.__new__(WireCluster), ONE, consumed, told(found, leader_epoch))
 
 
 @pytest.mark.parametrize("end", [130, 131, 9000])
@@ -106,16 +109,54 @@ def test_trail_tells_the_last_epoch_below_a_position() -> None:
     """What was cut off, or is too old, is forgotten."""
     trail = Trail()
     assert trail.at(10) is None
-    for epoch, offset in ((3, 0), (3, 5), (4, 10), (6, 20), (-1, 30)):
+    for epoch, offset, end in ((3, 0, 5), (3, 5, 10), (4, 10, 20), (6, 20, 30), (-1, 30, 40)):
         trail.note(epoch, offset, 0)
+        trail.reach(end)
     assert [trail.at(at) for at in (0, 1, 10, 11, 20, 30)] == [
         None, Consumed(3, 0, 1), Consumed(3, 0, 10), Consumed(4, 10, 11), Consumed(4, 10, 20), Consumed(6, 20, 30),
     ]  # fmt: skip
     assert trail.at(31) is None  # written by brokers without epochs
     trail.cut(20)
-    assert trail.at(50) == Consumed(4, 10, 50)
+    assert trail.at(50) == Consumed(4, 10, 20)
     trail.note(7, 20, 15)
     assert trail.at(9) is None and trail.at(15) == Consumed(4, 10, 15)
+
+
+@pytest.mark.parametrize("position", [150, 160, 200])
+def test_position_in_a_hole_is_not_taken_for_an_epoch_that_ended_in_it(position: int) -> None:
+    """Epoch 5 has batches up to 130. The cleaner took those of [130, 200), and with them the whole of epoch 6."""
+    trail = Trail()
+    trail.note(5, 100, 0)
+    trail.reach(130)
+    trail.note(7, 200, 130)
+    trail.reach(220)
+    consumed = trail.at(position)
+    assert consumed == Consumed(5, 100, 130)
+    check(EpochEnd(5, 150), consumed=consumed)
+    with pytest.raises(SourceTruncated):
+        check(EpochEnd(5, 129), consumed=consumed)
+    trail.cut(position)  # the connection is lost
+    assert trail.at(position) == consumed
+
+
+@pytest.mark.parametrize("merge_below", [0, 1 << 16])
+@pytest.mark.usefixtures("either_heart")
+def test_trail_reaches_to_the_end_of_what_is_sent_and_of_what_is_dropped(merge_below: int) -> None:
+    """The last one is a marker. What is merged is sent while the run of batches that it is made of goes on."""
+    content, begins = log(*[1] * 14)
+    for begin, epoch in zip(begins, [2] * 4 + [3] * 10, strict=True):
+        struct.pack_into(">i", content, begin + 12, epoch)
+    content[begins[-1] + 22] |= wire_batch.CONTROL
+    struct.pack_into(">I", content, begins[-1] + 17, crc32c.crc32c(bytes(content[begins[-1] + 21 :])))
+    copy = opened()
+    copy.merge_below, copy.max_bytes = merge_below, 300
+    feed(copy, content)
+    while isinstance(step := copy.next_step(), Send):
+        epoch, first = (2, START) if step.next_source <= START + 4 else (3, START + 4)
+        assert copy.trail.at(step.next_source) == Consumed(epoch, first, step.next_source)
+        copy.sent(step)
+        copy.acknowledged(step, step.base_offset, 0)
+    assert copy.trail.at(START + 50) == Consumed(3, START + 4, START + 14)
 
 
 def test_copy_remembers_the_epoch_of_sent_not_fetched_batches() -> None:
@@ -133,7 +174,7 @@ def test_copy_remembers_the_epoch_of_sent_not_fetched_batches() -> None:
     copy.fail()
     copy.begin_opening()
     copy.reopen(Opening(position=START + 13, producer_id=5, epoch=0, sequence=0))
-    assert copy.trail.at(START + 18) == Consumed(2, START, START + 18)
+    assert copy.trail.at(START + 18) == Consumed(2, START, START + 13)
     feed(copy, content[begins[2] :])
     run(copy)
     assert copy.trail.at(copy.position) == Consumed(3, START + 13, START + 18)

@@ -6,10 +6,12 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.loop.states import State
-from airflow_mirror.errors import SourceTruncated
+from airflow_mirror.errors import ForeignData, SourceTruncated
+from tests.driven import copying
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
-from tests.driven.copying import Following, ends, ranges_of
+from tests.driven.copying import Following, ends, errors, ranges_of
+from tests.driven.log import PartitionLog
 from tests.driven.script import Fault, Request
 
 TP = TopicPartition("t", 0)
@@ -55,3 +57,45 @@ def test_a_clean_election_goes_on_where_it_was() -> None:
                     Writer(log).plain(3)
             copy.until(lambda: ends(target) == [21], "all is copied")
         assert target.topics["t"].logs[0].rows() == log.rows()
+
+
+def compacted(source: DrivenCluster, target: DrivenCluster) -> PartitionLog:
+    """Batches at 0 and at 5: the cleaner took what lay between, and with it all of the leader's term before the last."""
+    log = source.create("t").logs[0]
+    target.create("t")
+    Writer(log).plain(1)
+    source.move_leader(TP, 2)
+    Writer(log).skip(4)
+    source.move_leader(TP, 1)
+    Writer(log).plain(1)
+    return log
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_hole_in_which_a_term_ended_is_no_truncation(lost: int) -> None:
+    """The hole is filled when a connection is lost, once or twice: the position lies where the old term had ended."""
+    with DrivenCluster("source", brokers=2) as source, DrivenCluster("target") as target:
+        log = compacted(source, target)
+        for nth in range(2, 2 + lost):
+            target.script.on("Produce", Fault.not_arrived(), nth=nth)
+        copies = copying.copy(source, target, ranges_of(source, "t"))
+        assert errors(copies) == {TP: None}
+        assert target.topics["t"].logs[0].rows() == log.rows()
+
+
+@pytest.mark.parametrize("longer", [True, False])
+def test_records_that_an_unclean_leader_writes_into_a_filled_hole_are_found(longer: bool) -> None:
+    """Nothing that was copied is lost: what stands at their offsets on the target are markers."""
+    with DrivenCluster("source", brokers=2) as source, DrivenCluster("target") as target:
+        log = compacted(source, target)
+
+        def elect(_: Request) -> None:
+            with source.changing():
+                log.truncate(1)
+                source.move_leader(TP, 2)
+                Writer(log).plain(9 if longer else 2)
+
+        target.script.on("Produce", Fault(before=elect, effect=False, answer_bytes=0), nth=2)
+        (stopped,) = copying.copy(source, target, ranges_of(source, "t"))
+        assert isinstance(stopped.error, ForeignData if longer else SourceTruncated), stopped.error
+        assert ends(target) == [5]
