@@ -27,7 +27,8 @@ API_KEY, API_VERSION, BY_ID = 0, 8, 13
 ACKS_ALL = -1
 # Errors with which a broker refuses a batch for good.
 # They are found before the append (LogValidator, UnifiedLog): nothing is in the log, and as long as the topic's
-# settings stay, the same bytes never will be.
+# settings stay, the same bytes never will be. With CORRUPT_MESSAGE those that arrived are not those that were checked:
+# a copy has its source's to fetch again.
 REFUSED = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,

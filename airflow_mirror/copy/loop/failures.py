@@ -11,6 +11,10 @@ from airflow_mirror.errors import MirrorError
 # A partition and its generation when a request was sent; answers that arrive after the partition failed are ignored.
 Asked = tuple[PartitionCopy, int]
 
+# Openings of a partition behind CORRUPT_MESSAGE. Each fetches again, perhaps from another replica: what was damaged on
+# the way is whole then, what lies damaged is not.
+CORRUPT_AGAIN = 3
+
 
 class Judge(Protocol):
     """Decides what follows from a partition's error."""

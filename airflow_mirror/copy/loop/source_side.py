@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.delays import wall_ms
 from airflow_mirror.copy.loop.crew import Dialler
-from airflow_mirror.copy.loop.failures import Judge, retry_all
+from airflow_mirror.copy.loop.failures import CORRUPT_AGAIN, Judge, retry_all
 from airflow_mirror.copy.loop.fetch_lane import FetchLane, Key, Kind, Named
 from airflow_mirror.copy.loop.lane import Lines
 from airflow_mirror.copy.loop.limits import Buffer, Memory, Throttle
@@ -299,8 +299,7 @@ class SourceSide:
     def _take_fetched(
         self, lane: FetchLane, p: PartitionCopy, answer: FetchedPartition, buffer: Buffer, dry: bool
     ) -> None:
-        # Three openings first, each with the leader of its moment: another replica may have the batch whole.
-        if answer.error == ErrorCode.CORRUPT_MESSAGE and p.failures >= 3:
+        if answer.error == ErrorCode.CORRUPT_MESSAGE and p.failures >= CORRUPT_AGAIN:
             self._judge.stop(p, _unreadable(p, p.fetch_offset + 1, "its broker can't read them (CORRUPT_MESSAGE)"))
         elif answer.error:
             # Includes offset out of range: reopening tells truncation from lost retention, with the offsets.

@@ -16,7 +16,7 @@ from airflow_mirror.common.policy import marker_id
 from airflow_mirror.copy.batches.tiers import Send
 from airflow_mirror.copy.delays import wall_ms
 from airflow_mirror.copy.loop.crew import Dialler
-from airflow_mirror.copy.loop.failures import Judge, retry_all
+from airflow_mirror.copy.loop.failures import CORRUPT_AGAIN, Judge, retry_all
 from airflow_mirror.copy.loop.lane import Lane, Lines
 from airflow_mirror.copy.loop.limits import Pace, Throttle
 from airflow_mirror.copy.loop.partition import PartitionCopy
@@ -40,6 +40,15 @@ PRODUCE_TIMEOUT_MS = 30_000
 # Behind it no batch is added; the last one may exceed it by what a topic takes.
 _REQUEST_BYTES = 8 << 20
 _LANES = 2  # connections per target leader: one is served while the other is filled
+# What to do about records that the target refuses, and about bytes that arrive damaged each time.
+_SETTINGS = (
+    "Correct the target topic's settings (max.message.bytes, message.timestamp.*, cleanup.policy) and run this again; "
+    "nothing after them was copied."
+)
+_DAMAGED = (
+    "They were whole when they were fetched, and were fetched anew each time: look at the memory of this host, and at "
+    "the network to the target (SSL finds what changes there). Run this again; nothing after them was copied."
+)
 
 
 class ProduceLane(Lane):
@@ -276,8 +285,11 @@ class TargetSide:
     def _take_answer(
         self, lane: ProduceLane, p: PartitionCopy, step: Send, answer: produce.Produced, now_ms: int
     ) -> None:
-        if answer.error in produce.REFUSED:
-            self._refuse(p, step, f"{error_name(answer.error)} {answer.message}".strip())
+        # Behind our look at the checksum, in memory or on the way: a few openings fetch the batch again.
+        damaged = answer.error == ErrorCode.CORRUPT_MESSAGE
+        if answer.error in produce.REFUSED and not (damaged and p.failures < CORRUPT_AGAIN):
+            cause = f"{error_name(answer.error)} {answer.message}".strip()
+            self._refuse(p, step, cause, _DAMAGED if damaged else _SETTINGS)
         elif answer.error == ErrorCode.UNKNOWN_SERVER_ERROR and (cause := _unreadable(step)) is not None:
             # Passed unchanged because the target might have accepted it. It did not, and can't say why.
             self._judge.stop(
@@ -304,7 +316,7 @@ class TargetSide:
             except TargetMoved as e:
                 self._judge.failed(p, e)
 
-    def _refuse(self, p: PartitionCopy, step: Send, cause: str) -> None:
+    def _refuse(self, p: PartitionCopy, step: Send, cause: str, remedy: str = _SETTINGS) -> None:
         if step.merged:
             # Most of it may be fine: continue batch by batch, so that the error names the one that is not.
             p.merge_below = 0
@@ -314,9 +326,7 @@ class TargetSide:
             p,
             PartitionStopped(
                 p.range.source_topic, p.range.partition, step.base_offset, step.base_offset + step.record_count,
-                f"the target refuses these records: {cause}",
-                "Correct the target topic's settings (max.message.bytes, message.timestamp.*, cleanup.policy) and run "
-                "this again; nothing after them was copied.",
+                f"the target refuses these records: {cause}", remedy,
             ),
         )  # fmt: skip
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.copy.loop.target_side import TargetSide
 from airflow_mirror.copy.ranges import MAPPED
-from airflow_mirror.errors import MissingRight, SourceTruncated, TryAgain
+from airflow_mirror.errors import MissingRight, PartitionStopped, SourceTruncated, TryAgain
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
@@ -77,6 +79,51 @@ def test_right_that_is_away_when_a_partition_is_opened_again_may_come_back(
         return
     with pytest.raises(TryAgain, match="no progress for .*lacks Describe on topic 't'"):
         raise error_of(source, target, give_up_after_s=0.2) or AssertionError("it went through")
+
+
+@pytest.mark.parametrize("merge_below", [0, 1 << 16])
+def test_bit_that_flips_before_a_batch_is_sent_is_fetched_anew(
+    source: DrivenCluster, target: DrivenCluster, writer: Writer, merge_below: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In memory, behind our look at the checksum: the same bytes would be refused for ever."""
+    for _ in range(3):
+        writer.plain(5)
+    sign, flipped = TargetSide._sign, list[memoryview]()
+
+    def damaged(*of: Any) -> memoryview:
+        batch = sign(*of)
+        if not flipped:
+            batch[-1] ^= 1
+            flipped.append(batch)
+        return batch
+
+    monkeypatch.setattr(TargetSide, "_sign", damaged)
+    (copied,) = copy(source, target, ranges_of(source, "t"), merge_below=merge_below)
+    assert flipped and copied.error is None and is_equal(source, target)
+    assert copied.counters.merged == (3 if merge_below else 0), "and the others go on being merged"
+
+
+@pytest.mark.parametrize("delivery", ["idempotent", "transactional"])
+def test_batch_that_arrives_damaged_each_time_stops_the_copy_behind_the_one_before_it(
+    source: DrivenCluster, target: DrivenCluster, writer: Writer, delivery: str
+) -> None:
+    """In a transaction the one before it is sent, and acknowledged, each time as well."""
+    writer.plain(5)
+    writer.plain(5)
+    number = count()
+
+    def is_second(request: Request) -> bool:
+        if any(topic.name not in ("t", "", None) for topic in request.message.topic_data):
+            return False  # a piece of an offset map
+        return next(number) >= 1 if delivery == "idempotent" else next(number) % 2 == 1
+
+    mode = MAPPED if delivery == "transactional" else "identical"
+    rule = target.script.on("Produce", Fault.refused(ErrorCode.CORRUPT_MESSAGE, {TP}), when=is_second, times=None)
+    (stopped,) = copy(source, target, ranges_of(source, "t", mode), delivery=delivery, merge_below=0)
+    assert isinstance(stopped.error, PartitionStopped), stopped.error
+    assert (stopped.error.start_offset, stopped.error.end_offset) == (5, 10)
+    assert "CORRUPT_MESSAGE" in str(stopped.error) and "memory of this host" in str(stopped.error)
+    assert len(rule.hits) == 4
 
 
 def test_right_that_priming_lacks_stops_it_at_once(source: DrivenCluster, target: DrivenCluster, writer: Writer) -> None:
