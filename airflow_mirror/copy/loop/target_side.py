@@ -288,8 +288,8 @@ class TargetSide:
         # Behind our look at the checksum, in memory or on the way: a few openings fetch the batch again.
         damaged = answer.error == ErrorCode.CORRUPT_MESSAGE
         if answer.error in produce.REFUSED and not (damaged and p.failures < CORRUPT_AGAIN):
-            cause = f"{error_name(answer.error)} {answer.message}".strip()
-            self._refuse(p, step, cause, _DAMAGED if damaged else _SETTINGS)
+            said = f"{error_name(answer.error)} {answer.message}".strip()
+            self._refuse(p, step, said, _DAMAGED if damaged else _SETTINGS)
         elif answer.error == ErrorCode.UNKNOWN_SERVER_ERROR and (cause := _unreadable(step)) is not None:
             # Passed unchanged because the target might have accepted it. It did not, and can't say why.
             self._judge.stop(

@@ -56,7 +56,8 @@ class World:
         return self.connect()
 
     def uses(self, line: Line) -> bool:
-        return [key.fileobj for key in self._selector.get_map().values()] == [line] and self.lane.connection is line
+        used: object = self.lane.connection
+        return [key.fileobj for key in self._selector.get_map().values()] == [line] and used is line
 
     def close(self) -> None:
         self._lines.abandon(self.lane)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
@@ -24,7 +22,7 @@ TP = TopicPartition("t", 0)
 
 
 @pytest.fixture
-def log(source: DrivenCluster, target: DrivenCluster) -> Iterator[PartitionLog]:
+def log(source: DrivenCluster, target: DrivenCluster) -> PartitionLog:
     """A log of the source, of which all that is there now needs as much time as some fetches get."""
     for cluster in (source, target):
         cluster.create("t")
