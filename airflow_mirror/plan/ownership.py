@@ -304,14 +304,22 @@ def require_active(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:
         _require_free(values, plan, target_ids(plan, target))
 
 
+def recreated(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> dict[str, str]:
+    """Return target topics that were created again since it was decided whose they are; the plan knew of none of them.
+
+    :return: by name, the id that is decided about.
+    """
+    topic_ids = target_ids(plan, target)
+    former = former_ids(ledger.values(), plan, topic_ids)
+    return {t: i for t, i in former.items() if t in topic_ids and plan.superseded.get(t) != i}
+
+
 def require_planned_ids(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:
     """Refuse target topics that were created again since it was decided whose they are, unless the plan knew of that.
 
     :raises InputError: names them.
     """
-    topic_ids = target_ids(plan, target)
-    former = former_ids(ledger.values(), plan, topic_ids)
-    if again := sorted(t for t, i in former.items() if t in topic_ids and plan.superseded.get(t) != i):
+    if again := sorted(recreated(ledger, plan, target)):
         raise InputError(
             f"mirror {plan.mirror.name!r} does not take target topics {some(again)}",
             "they were deleted and created again since they were a mirror's: whose they are by now nobody has decided. "

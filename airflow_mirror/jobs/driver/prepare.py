@@ -29,11 +29,12 @@ from airflow_mirror.mirror import Mirror, time_ms
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.ledger_store import fetch_rule, with_amendments
 from airflow_mirror.plan.owned import claimed_ids, target_ids
-from airflow_mirror.plan.ownership import claim, require_active, require_planned_ids
+from airflow_mirror.plan.ownership import claim, recreated, require_active
 from airflow_mirror.plan.store import is_hash
 from airflow_mirror.plan.upstream import upstream_of
 from airflow_mirror.sync.maps import mapped_topics
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wording import some
 
 log = logging.getLogger(__name__)
 
@@ -169,8 +170,10 @@ def _claim(plan: Plan, source_file: str, target: ClusterAdmin, ledger: Ledger) -
         except LedgerLost as e:
             log.warning("where the source's records come from is not known, and the copy goes on: %s", e)
     with _unless_unknown(LedgerMissing):
-        require_planned_ids(ledger, plan, target)
-        claim(ledger, plan, target, feeds)
+        # Left to whoever has created them: their partitions stop by the id that was claimed (`_claimed`), others go on.
+        if again := recreated(ledger, plan, target):
+            log.warning("created again on the target since they were this mirror's, and not copied into: %s", some(again))
+        claim(ledger, plan, target, feeds, again)
 
 
 def require_still_ours(job: CopyJob) -> None:

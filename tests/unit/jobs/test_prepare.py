@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.common.policy import DECISIONS
-from airflow_mirror.errors import InputError, MirrorCutOver
+from airflow_mirror.errors import MirrorCutOver
 from airflow_mirror.jobs.driver import prepare
 from airflow_mirror.plan.owned import target_ids
 from airflow_mirror.plan.ownership import claim, mark_cut_over
@@ -39,8 +39,10 @@ def test_job_of_an_old_plan_takes_no_topic_that_was_created_again(ledger_target:
         ledger_target.create(topic.target_topic, topic.partitions)
     there = ledger_target.reference
     prepare._claim(plan, there, ledger_target.admin, ledger)
-    ledger_target.create(plan.topics[0].target_topic, 1)
-    before = dict(ledger.values())
-    with pytest.raises(InputError, match="does not take target topics"):
-        prepare._claim(plan, there, ledger_target.admin, ledger)
-    assert ledger.values() == before
+    before, before_ids = dict(ledger.values()), target_ids(plan, ledger_target.admin)
+    again = plan.topics[0].target_topic
+    ledger_target.create(again, 1)
+    now = target_ids(plan, ledger_target.admin)
+    prepare._claim(plan, there, ledger_target.admin, ledger)
+    assert ledger.values() == before, "others' topics go on, and this one's partitions stop by the id that was claimed"
+    assert prepare._claimed(plan, ledger_target.admin, ledger) == {**now, again: before_ids[again]} != now
