@@ -78,7 +78,7 @@ class ThisHost:
             clean = process.wait_until_dead(int(driver["pid"]), driver["started"], grace_s) and process.wait_until_gone(
                 job_dir, min(grace_s, _SHUTDOWN_S)
             )
-        ended = process.end_job(job_dir, grace_s=0.0 if driver else min(grace_s, 5.0))
+        ended = process.end_job(job_dir, grace_s=0.0 if driver else min(grace_s, 5.0), known=process.own(handle))
         return clean or ended
 
     def kill(self, job: str) -> bool:

@@ -170,7 +170,7 @@ class Elsewhere:
     def clean_up(self, handle: Handle, ended_well: bool) -> None:
         """See :class:`.place.Place`."""
         if is_here(handle):
-            process.end_job(Path(handle["dir"]), grace_s=0.0)  # what may still be submitting it
+            process.end_job(Path(handle["dir"]), grace_s=0.0, known=process.own(handle))  # what may submit it still
         job, deadline = str(handle["id"]), time.monotonic() + (self.shutdown_s if ended_well else 0.0)
         while (alive := self.ask(job)) and time.monotonic() < deadline:
             time.sleep(self.look_every_s)

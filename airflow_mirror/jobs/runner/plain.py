@@ -37,4 +37,4 @@ class PlainProcesses(ThisHost):
         if not clean:
             process.end([pid], signal.SIGTERM)
             clean = process.wait_until_dead(pid, started, grace_s)
-        return process.end_job(job_dir, grace_s=5.0) and clean
+        return process.end_job(job_dir, grace_s=5.0, known=process.own(handle)) and clean

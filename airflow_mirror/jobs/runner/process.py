@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 JOB_DIR_VARIABLE = "AIRFLOW_MIRROR_JOB_DIR"
 _STATE, _SESSION, _START_TICK = 0, 3, 19  # fields of /proc/<pid>/stat after the command's closing parenthesis
@@ -44,6 +45,11 @@ def is_alive(pid: int, started: int | None) -> bool:
     return started is not None and started_at(pid) == started
 
 
+def own(handle: Mapping[str, Any]) -> dict[int, int]:
+    """Return the start tick, by pid, of the process that a job's handle names, if it does."""
+    return {} if handle.get("started") is None else {int(handle["pid"]): int(handle["started"])}
+
+
 def members(job_dir: Path) -> list[int]:
     """Return the pids of all live processes of this user that belong to the job in ``job_dir``, oldest first."""
     found = _members(job_dir)
@@ -59,19 +65,27 @@ def end(pids: list[int], number: int) -> None:
             pass  # it ended by itself
 
 
-def end_job(job_dir: Path, grace_s: float, send: Callable[[list[int], int], object] = end) -> bool:
+def end_job(
+    job_dir: Path, grace_s: float, send: Callable[[list[int], int], object] = end,
+    known: Mapping[int, int] = MappingProxyType({}),
+) -> bool:  # fmt: skip
     """End every process of a job: SIGTERM, after ``grace_s`` SIGKILL. Return whether SIGTERM was enough.
 
     New processes may appear while it stops (a worker about to be started), so this repeats until none is left.
 
     :param send: sends them a signal.
+    :param known: start ticks by pid of processes of the job: one amid an exec has no environment, by which it is found.
     """
-    seen = _members(job_dir)
-    send(list(seen), signal.SIGTERM)
+
+    def left() -> list[int]:
+        return [*{*members(job_dir), *(pid for pid, tick in known.items() if is_alive(pid, tick))}]
+
+    seen = {**known, **_members(job_dir)}
+    send(left(), signal.SIGTERM)
     if wait_until_gone(job_dir, grace_s, seen):
         return True
     for _ in range(50):
-        send(members(job_dir), signal.SIGKILL)
+        send(left(), signal.SIGKILL)
         if wait_until_gone(job_dir, 0.2, seen):
             break
     return False

@@ -237,6 +237,17 @@ def test_a_process_that_ends_counts_until_it_is_gone(tmp_path: Path) -> None:
         assert process.end_job(tmp_path, grace_s=60, send=send) and not process.is_alive(job.pid, started)
 
 
+def test_a_process_amid_an_exec_is_ended_as_well(runner: LocalRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no environment for a moment: a job that was stopped right behind its start ran on."""
+    handle = runner.ensure_started("bulk", spec("stubborn_worker"), SECRETS)
+    wait_until(lambda: len(process.members(Path(handle["dir"]))) == 2)
+    monkeypatch.setattr(process, "_members", lambda _: {})
+    runner.cancel(handle, grace_s=0.1)
+    assert not process.is_alive(handle["pid"], handle["started"])
+    monkeypatch.undo()
+    runner.cancel(handle, grace_s=0.1)
+
+
 def test_secrets_are_in_no_job_file_or_command_line(runner: LocalRunner) -> None:
     handle = runner.ensure_started("tail", spec("polite", "streaming_tail"), SECRETS)  # it lives while it is looked at
     wait_until(lambda: (Path(handle["dir"]) / "driver.json").exists())
