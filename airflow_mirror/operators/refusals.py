@@ -1,6 +1,6 @@
 """Keep in the ledger what refused a task, for who looks at the mirror and not at the task's log. Best effort.
 
-Where no ledger knows the mirror yet, an XCom of the task holds it: Airflow removes that when the task runs again.
+Where no ledger knows the mirror of a plan yet, an XCom of the task holds it: Airflow removes it when the task runs again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from airflow_mirror.errors import (
     MirrorError,
 )
 from airflow_mirror.plan.findings import BLOCK, Finding
-from airflow_mirror.plan.refused import CUTOVER, PREVIEW, UNKEPT, Refusal, keep_on
+from airflow_mirror.plan.refused import CUTOVER, PLANNING, PREVIEW, UNKEPT, Refusal, keep_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,7 +49,8 @@ class Refusals:
 
             shown = [Finding(*(str(redact(part)) for part in _parts(one))) for one in findings]
             refusal = Refusal.of(shown, self._by, time.time()) if shown else None
-            if not keep_on(self._target, self._mirror.name, kind, refusal) and refusal is not None:
+            is_kept = keep_on(self._target, self._mirror.name, kind, refusal)
+            if kind == PLANNING and refusal is not None and not is_kept:
                 self._ti.xcom_push(UNKEPT, self._told(refusal))
         except Exception:
             self._log.info("what refuses mirror %r could not be kept for others", self._mirror.name, exc_info=True)

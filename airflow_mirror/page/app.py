@@ -76,7 +76,9 @@ class _Page:
 
     def every(self, rights: Allowed) -> dict[str, Any]:
         """Return the targets and the mirrors that a user may see; a target that he sees no mirror of is not there."""
-        return self._every(rights, self._looks.targets(self._wait_s))
+        looked = self._looks.targets(self._wait_s)
+        plans = first_plans.unknown_to(looked, first_plans.refused(), rights.sees)
+        return self._every(rights, looked) | {"first_plans": [one.to_dict() for one in plans]}
 
     def _every(self, rights: Rights, looked: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         rows = [row for one in looked for row in one["mirrors"] if rights.sees(row["dag"])]
@@ -86,7 +88,6 @@ class _Page:
         return {
             "targets": [{key: one.get(key) for key in ("target_id", "error", "newer", "at")} for one in shown],
             "mirrors": [_told(row, rights, waits.get((row["target_id"], row["mirror"]), [])) for row in rows],
-            "first_plans": [one.to_dict() for one in first_plans.unknown_to(looked, first_plans.refused(), rights.sees)],
             "looking": any(one.get("looking") for one in looked), "phases": PHASES,
         }  # fmt: skip
 

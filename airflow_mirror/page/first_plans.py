@@ -16,7 +16,7 @@ from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
 from sqlalchemy import func, select
 
-from airflow_mirror.plan.refused import UNKEPT, Refusal
+from airflow_mirror.plan.refused import PLANNING, UNKEPT, Refusal
 
 _MOST, _EACH = 1000, 20  # in all, and of one task: a form may name another mirror in each run
 _FOR = timedelta(days=7)  # who has not come back to it by then will not
@@ -41,7 +41,7 @@ class FirstPlan:
     def to_dict(self) -> dict[str, Any]:
         """Return what the page is told: as a row of the list, as far as there is anything to say."""
         told = {key: value for key, value in asdict(self).items() if key != "refusal"}
-        return told | {"target_id": self.target, "refused": [{"kind": "plan", **asdict(self.refusal)}]}
+        return told | {"target_id": self.target, "refused": [{"kind": PLANNING, **asdict(self.refusal)}]}
 
 
 def refused() -> list[FirstPlan]:
@@ -85,6 +85,10 @@ def unknown_to(
 
     :param looked: what each target said last. One that is asked for the first time may know them all.
     """
-    knows = {one["target_id"]: one.get("planned") for one in looked if one.get("at") or one.get("looking")}
-    asked = [one for one in plans if one.target not in knows or knows[one.target] is not None]
-    return [one for one in asked if one.mirror not in (knows.get(one.target) or ()) and sees(one.dag)]
+    said = {one["target_id"]: one for one in looked}
+
+    def is_unknown(plan: FirstPlan) -> bool:
+        look = said.get(plan.target, {})
+        return not look.get("looking") and plan.mirror not in look.get("planned", ())
+
+    return [one for one in plans if is_unknown(one) and sees(one.dag)]

@@ -176,11 +176,11 @@ function Fence({ row }) {
   });
 }
 
-// What waits for a person's answer: Airflow asks it, and its page of the task takes the answer.
 // Airflow's own page of a task.
 const taskOf = (one, ...more) =>
   `/${["dags", one.dag, "runs", one.run, "tasks", one.task, ...(one.map_index >= 0 ? ["mapped", String(one.map_index)] : []), ...more].map(encodeURIComponent).join("/")}`;
 
+// What waits for a person's answer: Airflow asks it, and its page of the task takes the answer.
 const Approvals = ({ row }) => row.approvals.map((one) => {
   const where = taskOf(one, "required_actions");
   return h(Box, { key: where, bg: "blue.subtle", borderRadius: "md", px: 3, py: 2, my: 2, role: "status" },

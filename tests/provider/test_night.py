@@ -17,10 +17,12 @@ from airflow_mirror.cutover.request import CutoverRequest
 from airflow_mirror.extras.readiness.build import decide
 from airflow_mirror.extras.readiness.look import ReadinessFacts
 from airflow_mirror.operators.plan import PlanMirrorOperator
+from airflow_mirror.operators.refusals import Refusals
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.findings import Finding
-from airflow_mirror.plan.refused import UNKEPT
+from airflow_mirror.plan.refused import PLANNING, PREVIEW, UNKEPT
 from tests.builders import plan_of, topic_plan
+from tests.memory.admin import MemoryAdmin
 from tests.provider.conftest import DAGS, InMemory
 from tests.unit.plan.builders import a_mirror
 
@@ -101,6 +103,18 @@ def test_what_blocks_a_first_plan_is_left_to_the_page_without_secrets(
     world.plan = replace(world.plan, findings=())
     run(context)
     assert UNKEPT not in pushed
+
+
+def test_page_of_first_plans_is_told_of_no_other_refusal(
+    world: SimpleNamespace, context: dict[str, Any], clusters: InMemory
+) -> None:
+    """It would say of a preview whose ledger is lost that a plan was refused."""
+    pushed: dict[str, Any] = {}
+    context["ti"].xcom_push = lambda key, value: pushed.update({key: value})
+    task = PlanMirrorOperator(task_id="plan", mirror=MIRROR)
+    for kind, told in ((PREVIEW, []), (PLANNING, [UNKEPT])):
+        Refusals(task, context, world.plan.mirror, MemoryAdmin(clusters.target)).keep(kind, [BLOCK])  # type: ignore[arg-type]
+        assert [*pushed] == told
 
 
 def test_what_blocks_the_night_fails_the_task_before_anything_is_kept(
