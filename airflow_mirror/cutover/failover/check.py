@@ -293,8 +293,7 @@ def fence_line(name: str) -> str:
 
 def left_out(others: Mapping[str, str]) -> list[str]:
     """Return what there is to say, for people, of topics that belong to other mirrors."""
-    lines = [f"left out: {topic} belongs to {owner}" for topic, owner in others.items()]
-    return [*lines[:_LISTED], *([f"left out: and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else [])]
+    return first_lines((f"left out: {topic} belongs to {owner}" for topic, owner in others.items()), _LISTED)
 
 
 def mirror_of(on: Side, mirror: str) -> tuple[Plan, Direction | None, ActiveTail | None, dict[str, str]]:
