@@ -11,7 +11,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -38,14 +38,7 @@ from airflow_mirror.verify.pairs import paired
 from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.proof import Proofs
 from airflow_mirror.verify.referee import Place, SpotCheck, Stretch, require_clients, second_look, spot_check
-from airflow_mirror.verify.result import (
-    Difference,
-    PartitionComparison,
-    PartitionPair,
-    check_level,
-    differences,
-    untouched,
-)
+from airflow_mirror.verify.result import Difference, PartitionComparison, PartitionPair, differences, untouched
 from airflow_mirror.verify.spark import run_verify
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wording import count, some
@@ -98,18 +91,15 @@ def _on_spark(request: VerifyRequest, status: StatusFile) -> Iterator[Comparing]
         yield Comparing(request.tasks or context.defaultParallelism, compare)
 
 
-@contextmanager
-def _here(request: VerifyRequest) -> Iterator[Comparing]:
+def _here(request: VerifyRequest) -> Comparing:
     def compare(
         dealt: Sequence[Sequence[PartitionPair]], maps: MapSource | None, isolation: str
     ) -> list[PartitionComparison]:
-        check_level(request.level)
         pairs = [pair for part in dealt for pair in part]
         sides = load(request.source, "source"), load(request.target, "target")
-        verdicts = compare_partitions(pairs, *sides, request.level, maps=maps, isolation=isolation)
-        return sorted(verdicts, key=lambda v: (v.source_topic, v.partition))
+        return compare_partitions(pairs, *sides, request.level, maps=maps, isolation=isolation)
 
-    yield Comparing(1, compare)
+    return Comparing(1, compare)
 
 
 def verify(
@@ -153,13 +143,14 @@ def verify(
     few = request.only_new and new <= _FEW and len(ranges) <= _FEW_PARTITIONS
     if few:
         log.info("%s: compared by the driver itself", count(new, "new offset"))
-    with _here(request) if few else comparing() as (tasks, compare):
+    with nullcontext(_here(request)) if few else comparing() as (tasks, compare):
         pair = paired(job.plan, held, cleaned)
         pairs = [
             [pair(r.source, begins[r.source], starts[r.source], ends[r.source]) for r in part]
             for part in deal(ranges, tasks, ends)
         ]
-        verdicts = compare(pairs, map_source(job.plan), mirror.isolation)
+        compared = compare(pairs, map_source(job.plan), mirror.isolation)
+    verdicts = sorted(compared, key=lambda v: (v.source_topic, v.partition))
     summary = _summary(verdicts, request.level, time.monotonic() - begun) | window
     beyond = list[str]()
     if ours:

@@ -43,7 +43,7 @@ def comparing(source: str, target: str, level: str, processes: int) -> Iterator[
                     log.info("compared %s of %s", f"{len(verdicts):,}", count(total, "partition"))
             finally:  # what has failed need not be compared for hours first
                 pool.shutdown(wait=False, cancel_futures=True)
-            return sorted(verdicts, key=lambda v: (v.source_topic, v.partition))
+            return verdicts
 
         yield Comparing(processes * _LISTS, compare)
 
