@@ -96,7 +96,7 @@ PARTS = (
         "nights",
         ("tests/integration",),
         "nights",
-        5,
+        7,
         "a night by hand, with lacking rights, a lost ledger, groups that don't come to rest; a way back",
         _BY_FILE,
     ),

@@ -228,6 +228,7 @@ def test_marking_a_running_copy_failed_stops_its_job(airflow: AirflowStandalone,
     assert not (jobs / "tail").exists()
 
 
+@pytest.mark.drills
 def test_unknown_topic_fails_the_plan_without_retry(airflow: AirflowStandalone, world: tuple[Cluster, Cluster]) -> None:
     run = airflow.trigger(DAG, conf("unknown", ["no.such.topic"], ["none"]))
     assert airflow.wait(DAG, run, timeout_s=1200) == "failed"
@@ -236,12 +237,14 @@ def test_unknown_topic_fails_the_plan_without_retry(airflow: AirflowStandalone, 
     assert red(airflow, run) == ["plan"]
 
 
+@pytest.mark.drills
 def test_form_that_is_wrong_turns_its_own_task_red_and_no_other(airflow: AirflowStandalone) -> None:
     run = airflow.trigger(DAG, {**conf("wrong", ["shop\\..*"], ["none"]), "source": "misspelt"})
     assert airflow.wait(DAG, run, timeout_s=1200) == "failed"
     assert red(airflow, run) == ["plan"]
 
 
+@pytest.mark.drills
 def test_run_that_is_to_plan_ends_green_behind_its_plan(
     airflow: AirflowStandalone, world: tuple[Cluster, Cluster]
 ) -> None:

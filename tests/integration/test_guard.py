@@ -48,6 +48,7 @@ def test_killed_owners_fence_is_lifted_by_its_guard(world: World) -> None:
     assert "ended, or is frozen" in called[0] and "is lifted: DENY WRITE" in called[1]
 
 
+@pytest.mark.nights
 def test_tails_guard_lifts_it_when_the_owners_is_gone_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cutover's host is lost. The tail's driver stands elsewhere, and was deposed, and stays until it is decided.
 

@@ -165,6 +165,7 @@ def test_a_running_copy_is_measured_and_a_loss_blocks(
     assert (race["lost"], race["verdict"], race["behind"]) == (9, "lost", 42)
 
 
+@pytest.mark.nights
 def test_a_trial_copy_tells_how_long_it_takes_and_leaves_nothing(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -195,6 +196,7 @@ def test_a_trial_copy_tells_how_long_it_takes_and_leaves_nothing(
     assert main([*words, "--trial", "1"]) == 0 and f"{large}-0 alone with" in capsys.readouterr().out
 
 
+@pytest.mark.nights
 def test_a_trial_that_is_not_possible_is_said_and_the_rest_is_told(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path,
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,

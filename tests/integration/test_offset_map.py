@@ -157,6 +157,7 @@ def test_a_transactional_copy_is_translated_over_its_own_markers(
     judge(source_cluster, target_cluster, shifted, 1, foreign=11)
 
 
+@pytest.mark.months
 def test_every_offset_is_translated_over_what_the_real_cleaner_took(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str
 ) -> None:

@@ -52,6 +52,7 @@ def test_holes_of_a_small_topic_are_counted_exactly(
     assert 0 < uncommitted.count < found.count  # then only the markers are holes
 
 
+@pytest.mark.months
 def test_holes_of_a_compacted_topic_are_estimated_from_samples(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str
 ) -> None:

@@ -151,6 +151,7 @@ def test_target_is_equal_after_killed_and_doubled_filling_copiers(
     assert ends(source_cluster, topic) == ends(target_cluster, topic)
 
 
+@pytest.mark.months
 def test_target_cleaner_removes_fillers_and_keeps_records_in_place(
     source_cluster: Cluster, target_cluster: Cluster, topic: str
 ) -> None:
@@ -176,6 +177,7 @@ def test_target_cleaner_removes_fillers_and_keeps_records_in_place(
     assert all(kept[row[0]] == row for row in latest.values() if row[3] is not None)  # the last of each key is there
 
 
+@pytest.mark.months
 def test_copy_continues_behind_a_batch_thinned_by_the_cleaner(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str
 ) -> None:

@@ -7,8 +7,8 @@ import pytest
 from tests.explore import copies, cutovers, search
 from tests.explore.scenario import Scenario
 
-_SINGLE, _AT_RANDOM = 15, 6  # of each scenario of cutovers; all of them take some twenty seconds
-_SINGLE_COPY, _COPY_AT_RANDOM = 12, 4  # of copies, which take longer
+_SINGLE, _AT_RANDOM = 6, 2  # of each scenario of cutovers; all of them take some twenty seconds
+_SINGLE_COPY, _COPY_AT_RANDOM = 4, 2  # of copies, which take longer
 _SHARES = [(one, _SINGLE, _AT_RANDOM) for one in cutovers.SCENARIOS]
 _SHARES += [(one, _SINGLE_COPY, _COPY_AT_RANDOM) for one in copies.SCENARIOS]
 
