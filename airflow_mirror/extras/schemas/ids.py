@@ -39,7 +39,9 @@ def _id(data: bytes | None, guid_bytes: int) -> int | str | None:
     if not data:
         return None
     if data[0] == _ID and len(data) >= 5:
-        return int.from_bytes(data[1:5], "big")
+        # Java's int: of a number beyond it registries say that there is no such path, and not that there is no such id.
+        found = int.from_bytes(data[1:5], "big", signed=True)
+        return found if found >= 0 else None
     if data[0] == _GUID and guid_bytes == 17 and len(data) >= 17:
         return str(uuid.UUID(bytes=bytes(data[1:17])))
     return None

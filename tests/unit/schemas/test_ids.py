@@ -24,6 +24,8 @@ def record(key: bytes | None = None, value: bytes | None = None, *headers: Any) 
         (record(None, None), []),
         (record(b"", b"\0\0\0\1"), []),  # a byte too short
         (record(b"\0\0\0\1\2x", b"\0\0\0\0\x09"), [Carried("key", 258), Carried("value", 9)]),
+        (record(b"\0\x7f\xff\xff\xff", b"\0\x80\0\0\0x"), [Carried("key", 2**31 - 1)]),  # no id is larger
+        (record(b"k", b"\0\0\0\0\6", (b"__value_schema_id", b"\0\xff\0\0\0")), [Carried("value", 6)]),
         (record(b"k", b"v", (b"__value_schema_id", b"\0\0\0\0\5")), [Carried("value", 5)]),
         (record(b"k", b"\0\0\0\0\6", (b"__value_schema_id", b"\0\0\0\0\5")), [Carried("value", 5)]),
         (record(b"k", b"v", (b"__key_schema_id", b"\1" + GUID.bytes)), [Carried("key", str(GUID))]),
