@@ -187,9 +187,10 @@ class Registry:
         session.headers["Accept"] = "application/vnd.schemaregistry.v1+json"
         if user := self._settings.get("basic.auth.user.info"):
             name, _, password = user.partition(":")
-            session.auth = (name, password)
+            # As bytes: of texts requests and http.client take Latin-1 alone, and Java's client sends UTF-8.
+            session.auth = (name.encode(), password.encode())
         if token := self._settings.get("bearer.auth.token"):
-            session.headers["Authorization"] = f"Bearer {token}"
+            session.headers["Authorization"] = f"Bearer {token}".encode()
         session.verify = self._settings.get("ssl.ca.location", True)
         if certificate := self._settings.get("ssl.certificate.location"):
             key = self._settings.get("ssl.key.location")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from argparse import Namespace
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -270,6 +271,17 @@ def test_file_of_a_certificate_that_is_not_there_is_named(tmp_path: Path, monkey
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "gone.pem"))
     with pytest.raises(TryAgain, match=r"does not answer: Could not find .*gone\.pem"):
         Registry("source", {"url": "https://127.0.0.1:1"}).schema(1)
+
+
+def test_login_goes_out_as_utf_8_as_javas_client_sends_it(world: World) -> None:
+    """What Latin-1 does not have ended in a UnicodeEncodeError."""
+    for settings, sent in (
+        ({"basic.auth.user.info": "jörg:Łódź€"}, "Basic " + b64encode("jörg:Łódź€".encode()).decode()),
+        ({"bearer.auth.token": "€"}, "Bearer \xe2\x82\xac"),  # as http.server reads bytes
+    ):
+        world.here.asked.clear()
+        Registry("source", {"url": world.here.url, **settings}).schema(1)
+        assert world.here.asked == [("/schemas/ids/1", sent)]
 
 
 def test_header_borne_guid_is_asked_for_by_its_name(world: World) -> None:
