@@ -22,14 +22,15 @@ from airflow_mirror.wording import count, some
 _TEXT = """\
 Read the first and the last records of each partition of a mirror's topics on the source, and compare what each schema id
 in them means in both registries, by content: type, text and references. An id that the source's registry does not know is
-none: binary data begins with a 0, too. Run it before a cutover. Only reads.
+none: binary data begins with a 0, too. A subject that a move has left in mode IMPORT is named. Run it before a cutover.
+Only reads.
 
 The registries are those in the mirror's plan (source_registry, target_registry), or those that are named: an address, an
 Airflow connection, or a file of properties: schema.registry.url, basic.auth.user.info, bearer.auth.token,
 ssl.ca.location, ssl.certificate.location, ssl.key.location.
 
-Exit status: 0 each is the same; 1 one is missing or another schema, none was found to compare, or a registry does not
-answer; 2 wrong input.
+Exit status: 0 each is the same; 1 one is missing or another schema, a subject is in mode IMPORT, none was found to
+compare, or a registry does not answer; 2 wrong input.
 
 examples:
   airflow-mirror schemas --target dst.properties --mirror dc1-to-dc2 \\
@@ -67,7 +68,7 @@ def _run(arguments: argparse.Namespace) -> int:
         print(json.dumps(found.to_dict(), indent=1))
     else:
         _show(found)
-    return int(bool(found.wrong or not found.rows))
+    return int(bool(found.lines or not found.rows))
 
 
 def _show(found: SchemaProof) -> None:
@@ -79,5 +80,9 @@ def _show(found: SchemaProof) -> None:
     ids = f"{count(len(found.rows), 'id')} in {count(found.records, 'record')}"
     wrong = f"{len(found.wrong)} of them missing or different on the target"
     console.print(f"{ids}; {wrong if found.rows else 'nothing is proven'}")
+    for line in found.shut:
+        console.print(f"{line} ('airflow-mirror move-schemas --yes' ends it)")
+    if found.imports:
+        console.print("the whole registry of the target is in mode IMPORT: producers could register nothing there")
     if found.without:
         console.print(f"without ids: {some(found.without)}")

@@ -78,10 +78,14 @@ class SchemaProof:
         return [row for row in self.rows if row.verdict != SAME]
 
     @property
+    def shut(self) -> list[str]:
+        """Where producers on the target could register nothing, a line each."""
+        return [f"subject {one!r} is in mode IMPORT on the target: nobody could register there" for one in self.importing]
+
+    @property
     def lines(self) -> list[str]:
         """What is wrong, a line each."""
-        shut = [f"subject {one!r} is in mode IMPORT on the target: nobody could register there" for one in self.importing]
-        return [*map(str, self.wrong), *shut]
+        return [*map(str, self.wrong), *self.shut]
 
     def follows(self, row: SchemaRow) -> bool:
         """Return whether the mirror's tail would bring what a row lacks."""
@@ -92,5 +96,5 @@ class SchemaProof:
         """Return it as JSON has it: what was found, and not how far it was looked."""
         return {
             "rows": [asdict(row) for row in self.rows], "records": self.records, "without": list(self.without),
-            "importing": list(self.importing),
+            "importing": list(self.importing), "imports": self.imports,
         }  # fmt: skip

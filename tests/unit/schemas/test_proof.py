@@ -372,6 +372,24 @@ def test_command_ends_with_one_where_a_schema_is_missing(
     assert [row["verdict"] for row in json.loads(capsys.readouterr().out)["rows"]] == ["same", "same"]
 
 
+def test_command_ends_with_one_where_a_cutover_would_be_refused_for_a_subject_in_mode_import(
+    world: World, words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("airflow_mirror.extras.schemas.proof.time.sleep", lambda _: None)
+    world.write("orders", [payload(1)])
+    world.both(1, USER, "orders-value", 1)
+    world.there.modes[""] = "IMPORT"
+    assert main(words) == 0, "whoever fills it sets READWRITE behind the cutover"
+    assert "the whole registry of the target is in mode IMPORT" in capsys.readouterr().out
+    world.there.modes |= {"": "READWRITE", "orders-value": "IMPORT"}
+    assert main(words) == 1
+    told = capsys.readouterr().out
+    assert "subject 'orders-value' is in mode IMPORT on the target: nobody could register there" in told
+    assert "0 of them missing" in told and "move-schemas --yes" in told
+    assert main([*words, "--json"]) == 1 and json.loads(capsys.readouterr().out)["importing"] == ["orders-value"]
+
+
 def test_command_asks_the_registries_of_the_plan_unless_others_are_named(
     world: World, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
