@@ -30,7 +30,8 @@ are those of the mirror's last plan, or, where none is stored, those that a plan
 without --yes; with --after that is refused while a job may still write. The hold of a topic ends once behind each
 opening: what production has chosen since is listed, and stays.
 
-Exit status: 0 nothing differs, or it is set; 1 something differs; 2 wrong input.
+Exit status: 0 nothing differs, or it is set; 1 something differs, or a topic is missing on a side and was not compared;
+2 wrong input.
 
 examples:
   airflow-mirror configs --mirror dc1-to-dc2.yaml
@@ -78,7 +79,7 @@ def _run(arguments: argparse.Namespace) -> int:
         _show(report, len(both))
     for topic, why in missing.items():
         print(f"not compared: {topic}: {why}", file=sys.stderr)
-    return 1 if (report.changes and not report.applied) or (arguments.yes and missing) else 0
+    return 1 if (report.changes and not report.applied) or missing else 0
 
 
 def _show(report: ConfigsReport, topics: int) -> None:
@@ -89,6 +90,7 @@ def _show(report: ConfigsReport, topics: int) -> None:
         table.add_row(one.topic, one.key, one.before, shown(one.after))
     console = Console(markup=False, highlight=False)
     differs = "nothing differs" if not report.remarks else "nothing is to be set"
-    console.print(table if report.changes else f"{differs} in {topics:,} topic(s)")
+    found = f"{differs} in {topics:,} topic(s)" if topics else "nothing was compared"
+    console.print(table if report.changes else found)
     for line in report.remarks:
         console.print(line)

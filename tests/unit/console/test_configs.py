@@ -122,6 +122,15 @@ def test_what_production_has_chosen_since_is_listed_and_stays(
     assert line in (told.err if words else told.out).splitlines()
 
 
-def test_a_topic_that_is_left_out_is_no_success(world: World) -> None:
+def test_a_topic_that_is_left_out_is_no_success(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     world.keep("orders", "users")
     assert world.run("--after", "--yes") == 1 and world.settings["retention.bytes"] == "[5]"
+    capsys.readouterr()
+    assert world.run("--after") == 1
+    assert capsys.readouterr().out == "nothing differs in 1 topic(s)\n"
+
+
+def test_where_nothing_is_compared_nothing_is_said_to_be_equal(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.keep("users", "gone")
+    assert world.run() == 1
+    assert capsys.readouterr().out == "nothing was compared\n"
