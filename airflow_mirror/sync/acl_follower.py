@@ -60,7 +60,7 @@ class AclFollowReport(PassReport):
 class AclFollower(Pass[AclFollowReport]):
     """Keeps the rights of readers on a plan's target topics as they are on the source.
 
-    Its state holds what is left for writers. The Mirror says whether rules are removed.
+    Its state holds what is left for writers, if the source has an authorizer. The Mirror says whether rules are removed.
     """
 
     report = AclFollowReport
@@ -87,7 +87,9 @@ class AclFollower(Pass[AclFollowReport]):
             report.notes = ["no rules follow: the target has no authorizer"]
             return
         report.add(acls)
-        self._note(plan, acls)
+        if acls.is_enforced:  # who has lost its authorizer has taken no right back: what was noted stays
+            self._note(plan, acls)
+        self._log(acls)
 
     def _no_fence(self) -> OfFence:
         """Return what is decided about the mirror's fence. :raises _FenceStands: it may have rules at the source."""
@@ -103,6 +105,8 @@ class AclFollower(Pass[AclFollowReport]):
         if to_note := seen_acls.changed(plan.mirror.name, self._state.read(), acls.diff.later):
             with self._granted() as permit:
                 self._state.write(to_note, permit)
+
+    def _log(self, acls: AclReport) -> None:
         lines = acls.lines() if acls.changes else []
         for line in lines[:_LOGGED]:
             log.info("%s", line)

@@ -41,6 +41,7 @@ from airflow_mirror.sync.topics import settle
 
 PHASES = (EARLY, CUTOVER)
 Granted = Callable[[], AbstractContextManager[Permit]]
+_NONE_ENFORCED = "the source has no authorizer: everybody may do everything there, and there is no rule"
 _READINGS = 5  # a fence changes four times in its life: up, opened, swapped, lifted
 
 
@@ -95,6 +96,7 @@ class AclReport:
     :param open_by_default: whether resources without rules are open to everybody on the target; None: unknown.
     :param removed: rules that are gone on the source and were removed from the target.
     :param applied: the target has been read back; False for a dry run that found something to do.
+    :param is_enforced: the source has an authorizer; where it has none, whose rights are left for later is not known.
     """
 
     phase: str
@@ -102,6 +104,7 @@ class AclReport:
     open_by_default: bool | None
     removed: tuple[Acl, ...]
     applied: bool
+    is_enforced: bool = True
     notes: tuple[str, ...] = ()
 
     @property
@@ -215,8 +218,9 @@ def sync_acls(
     if phase not in PHASES:
         raise InvalidField("phase", phase, "unknown", f"Use one of {', '.join(PHASES)}.")
     require_exclusive_topics(plan, "let ACLs follow")
-    rules, notes = _rules_without_fence(source, fence, {t.source_topic for t in plan.topics})
-    remove = how.remove and not notes  # a source that has lost its authorizer has not taken any right back
+    rules, is_enforced = _rules_without_fence(source, fence, {t.source_topic for t in plan.topics})
+    notes = [] if is_enforced else [_NONE_ENFORCED]
+    remove = how.remove and is_enforced  # a source that has lost its authorizer has not taken any right back
     scope = read_scope(plan, source, target, rules, how.own, cluster_wide=how.cluster_wide)
     is_open = is_open_by_default(target) if how.open_to_all is None else how.open_to_all
     found = diff(rules, scope, phase, is_open)
@@ -228,8 +232,9 @@ def sync_acls(
     removed = found.drift if remove else ()
     applied = not dry_run or not (found.granted or removed)
     report = AclReport(
-        phase=phase, diff=found, open_by_default=is_open, removed=removed, applied=applied, notes=tuple(notes)
-    )
+        phase=phase, diff=found, open_by_default=is_open, removed=removed, applied=applied, is_enforced=is_enforced,
+        notes=tuple(notes),
+    )  # fmt: skip
     if dry_run:
         return report
     for some in (found.own, found.deny, found.allow):
@@ -289,19 +294,19 @@ def _joining(plan: Plan, source: ClusterAdmin) -> frozenset[str]:
 
 def _rules_without_fence(
     source: ClusterAdmin, fence: Callable[[], OfFence], topics: Collection[str]
-) -> tuple[frozenset[Acl], list[str]]:
-    """Return the source's rules as they are when no fence is up, and what to know of them."""
+) -> tuple[frozenset[Acl], bool]:
+    """Return the source's rules as they are when no fence is up, and whether it has an authorizer."""
     # A fence decides before it changes the first rule, and decides that it is over behind the last. So what is decided
     # before and behind the reading is the same, or the rules may be of neither: those of a fence that was lifted in
     # between would pass for the site's. By its record and not by their form: who denies writing to an application by
     # name may be the site.
     before = fence()
     for _ in range(_READINGS):
-        rules, notes = _rules_of_source(source)
+        there = unless_none_is_enforced(source.describe_acls)
         if (behind := fence()) == before:
-            rules = (rules - before.added) | before.taken
+            rules = (frozenset(there or ()) - before.added) | before.taken
             _require_no_other(source.role, rules, before, topics)
-            return rules, notes
+            return rules, there is not None
         before = behind
     raise TryAgain(f"{source.role} cluster: its fence changed {_READINGS} times while the ACLs were read")
 
@@ -318,12 +323,6 @@ def _require_no_other(cluster: str, rules: AbstractSet[Acl], ours: OfFence, topi
     doubtful = sorted(rule for rule in rules if rule.name in topics and may_be_a_fences(rule, rules))
     if (others := sorted(names - {ours.name})) and doubtful:
         raise RulesOfAnotherFence(cluster, [one.removeprefix(FENCES) for one in others], list(map(str, doubtful)))
-
-
-def _rules_of_source(source: ClusterAdmin) -> tuple[frozenset[Acl], list[str]]:
-    if (rules := unless_none_is_enforced(source.describe_acls)) is not None:
-        return frozenset(rules), []
-    return frozenset(), ["the source has no authorizer: everybody may do everything there, and there is no rule"]
 
 
 def _rules_of_target(target: ClusterAdmin) -> frozenset[Acl]:

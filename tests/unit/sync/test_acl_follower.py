@@ -96,6 +96,19 @@ def test_what_is_left_for_writers_is_noted_once(world: World) -> None:
     assert seen_acls.last_seen("m", world.state) == ()
 
 
+def test_a_source_without_authorizer_leaves_what_was_noted(world: World) -> None:
+    """A failover let nobody write, and said nothing: no rules at all passed for rules that name nobody."""
+    world.source._authorizer = False
+    report = world.follow()
+    assert seen_acls.last_seen("m", world.state) is None, "a failover says that it knows of none"
+    assert "the source has no authorizer" in str(report)
+    world.source._authorizer = True
+    world.follow()
+    world.source._authorizer = False
+    world.follow()
+    assert seen_acls.last_seen("m", world.state) == (WRITE,)
+
+
 def test_rules_of_any_number_are_noted_and_fewer_after_them(world: World, small_records: Callable[[int], None]) -> None:
     small_records(100)
     for rules in ((WRITE, DENY, OTHER), (WRITE,), (WRITE, DENY)):
