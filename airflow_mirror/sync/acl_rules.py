@@ -154,8 +154,15 @@ def could_be_ours(rule: Acl, scope: Scope, writers: Collection[str]) -> bool:
         return not is_pattern(rule) or not scope.strangers(rule)
     names = scope.target_names(rule.resource_type)
     if is_pattern(rule):
-        return any(covers_name(rule, name) for name in names) and not scope.strangers(rule)
+        covered = any(covers_name(rule, name) for name in names)
+        return covered and _is_written_as_pattern(rule, scope) and not scope.strangers(rule)
     return rule.name in names  # not every group that the mirror would select: the target has groups of others
+
+
+def _is_written_as_pattern(rule: Acl, scope: Scope) -> bool:
+    """Return whether a pattern of the source may become this one: those of topics begin with the names' prefix."""
+    prefix = scope.mirror.naming.target_prefix("") if rule.resource_type == TOPIC else ""
+    return prefix is not None and (not prefix or (pattern_of(rule) != ALL_NAMES and rule.name.startswith(prefix)))
 
 
 def writers_of(rules: Iterable[Acl], scope: Scope) -> set[str]:

@@ -251,6 +251,16 @@ def test_rules_of_the_target_that_the_mirror_could_not_write_are_not_its_own() -
     assert [could_be_ours(one, s, {BOB}) for one in (*mine, *other)] == [True] * len(mine) + [False] * len(other)
 
 
+@pytest.mark.parametrize(("policy", "ours"), [("identity", {"d", "dc1.", "*"}), ("prefix", {"dc1."}), (UPPER, set())])
+def test_pattern_of_topics_that_names_of_the_policy_never_become_is_somebodys_own(policy: str, ours: set[str]) -> None:
+    """Whoever removed what the source lacks took a right away that was given on the target by hand."""
+    s = replace(scope(policy=policy), topics={t: f"dc1.{t}" for t in TOPICS})
+    patterns = [rule(name, "READ", "ALLOW", ALICE, pattern="PREFIXED") for name in ("d", "dc1.")]
+    found = [one.name for one in (*patterns, rule("*", "READ", "ALLOW", ALICE)) if could_be_ours(one, s, {BOB})]
+    assert set(found) == ours
+    assert could_be_ours(rule("a", "READ", "ALLOW", ALICE, kind="GROUP", pattern="PREFIXED"), s, {BOB})
+
+
 # --- nobody may do more on the target than on the source --------------------------------------------------------------
 
 OPERATIONS = ("READ", "WRITE", "DESCRIBE", "DELETE", "ALTER_CONFIGS", "DESCRIBE_CONFIGS")
