@@ -35,7 +35,8 @@ class _FenceStands(Exception):  # noqa: N818  # it is none: the pass is left out
 class AclFollowReport(PassReport):
     """One pass over all rules; see :class:`.acls.AclDiff`.
 
-    :param rules: that follow. :param drift: those of the target that are gone on the source, and stay.
+    :param rules: that follow. :param drift: those of the target that are gone on the source, and stay;
+        ``stays``: patterns of these that also cover names of others, which are never removed.
     :param left_out: topics and rules.
     """
 
@@ -46,6 +47,7 @@ class AclFollowReport(PassReport):
     lost: list[str] = listed(said="access is lost: {line}", most=3)
     later: list[str] = listed()
     drift: list[str] = listed("not on the source")
+    stays: list[str] = listed("not on the source, and never removed")
     notes: list[str] = listed("note")
 
     def add(self, found: AclReport) -> None:
@@ -55,6 +57,7 @@ class AclFollowReport(PassReport):
         self.granted, self.removed, self.lost, self.later = (texts[k] for k in ("granted", "removed", "lost", "later"))
         self.drift, self.notes = [] if found.removed else texts["drift"], texts["notes"]
         self.left_out += [f"{one.rule}: {one.reason}" for one in diff.left_out]
+        self.stays = [f"{one.rule}: {one.reason}" for one in diff.stays]
 
 
 class AclFollower(Pass[AclFollowReport]):

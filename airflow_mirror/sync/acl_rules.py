@@ -61,7 +61,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A rule of the source that is not copied, and why."""
+    """A rule of the source that is not copied, or one of the target that is not removed, and why."""
 
     rule: Acl
     reason: str
@@ -142,6 +142,8 @@ def own_patterns(rules: AbstractSet[Acl], scope: Scope) -> set[tuple[str, Patter
 def could_be_ours(rule: Acl, scope: Scope, writers: Collection[str]) -> bool:
     """Return whether the mirror could have written this rule of the target for a rule of the source.
 
+    Also where it covers names of others by now: those may have come since.
+
     :param writers: the target's principals that may write to a topic of the mirror.
     """
     if rule.principal == scope.own_target or not scope.principals.yields(rule.principal):
@@ -149,13 +151,10 @@ def could_be_ours(rule: Acl, scope: Scope, writers: Collection[str]) -> bool:
     if looks_like_fence(rule, scope.there) or _denies_writing(rule):
         return False
     if rule.resource_type == TRANSACTIONAL_ID:
-        if rule.name.startswith(OWN_IDS) or not _concerns(rule.principal, writers):
-            return False
-        return not is_pattern(rule) or not scope.strangers(rule)
+        return not rule.name.startswith(OWN_IDS) and _concerns(rule.principal, writers)
     names = scope.target_names(rule.resource_type)
     if is_pattern(rule):
-        covered = any(covers_name(rule, name) for name in names)
-        return covered and _is_written_as_pattern(rule, scope) and not scope.strangers(rule)
+        return _is_written_as_pattern(rule, scope) and any(covers_name(rule, name) for name in names)
     return rule.name in names  # not every group that the mirror would select: the target has groups of others
 
 

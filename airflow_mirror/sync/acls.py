@@ -35,12 +35,13 @@ from airflow_mirror.sync.acl_rules import (
     rewrite,
     writers_of,
 )
-from airflow_mirror.sync.acl_scope import GROUP, TOPIC, Scope, others
+from airflow_mirror.sync.acl_scope import GROUP, TOPIC, Scope, is_pattern, others
 from airflow_mirror.sync.own_rights import closing
 from airflow_mirror.sync.topics import settle
 
 PHASES = (EARLY, CUTOVER)
 Granted = Callable[[], AbstractContextManager[Permit]]
+_BEYOND = "it also covers {!r}; remove it by hand if the source has taken it back"
 _NONE_ENFORCED = "the source has no authorizer: everybody may do everything there, and there is no rule"
 _READINGS = 5  # a fence changes four times in its life: up, opened, swapped, lifted
 
@@ -68,6 +69,7 @@ class AclDiff:
     :param kept: rules of the phase that the target has.
     :param later: rules of the cutover that the target lacks, in the phase before it.
     :param drift: rules of the target that the mirror could have written and that the source does not have.
+    :param stays: patterns among such rules that also cover names of others: only a person may remove them.
     :param left_out: rules of the source that are not copied.
     :param written_out: patterns of the source that are literal rules on the target.
     :param lost: who loses access.
@@ -79,6 +81,7 @@ class AclDiff:
     kept: tuple[Acl, ...]
     later: tuple[Acl, ...]
     drift: tuple[Acl, ...]
+    stays: tuple[LeftOut, ...]
     left_out: tuple[LeftOut, ...]
     written_out: tuple[LeftOut, ...]
     lost: tuple[str, ...]
@@ -113,13 +116,14 @@ class AclReport:
         return len(self.diff.granted) + len(self.removed)
 
     def lines(self) -> list[str]:
-        """Return the changes, who loses access, and what to know, as text."""
+        """Return the changes, what a person has to remove, who loses access, and what to know, as text."""
         own = [f"+ {rule} (the mirror's own)" for rule in self.diff.own]
         added = [f"+ {rule}" for rule in (*self.diff.deny, *self.diff.allow)]
         return (
             own
             + added
             + [f"- {rule}" for rule in self.removed]
+            + [f"! {one.rule} is not on the source, and stays: {one.reason}" for one in self.diff.stays]
             + [f"! {line}" for line in (*self.diff.lost, *self.notes)]
         )
 
@@ -128,7 +132,7 @@ class AclReport:
         texts = {name: [str(rule) for rule in getattr(self.diff, name)] for name in ("kept", "later", "drift")}
         reasons = {
             name: [{"rule": str(one.rule), "reason": one.reason} for one in getattr(self.diff, name)]
-            for name in ("left_out", "written_out")
+            for name in ("stays", "left_out", "written_out")
         }
         return {
             "phase": self.phase, "applied": self.applied, "changes": self.changes,
@@ -149,6 +153,8 @@ def diff(source: AbstractSet[Acl], scope: Scope, phase: str, open_by_default: bo
     missing = [rule for rule in due if rule not in scope.there]
     every = {w.rule for w in found.wanted}
     writers = writers_of((*scope.there, *every), scope)
+    gone = sorted(rule for rule in scope.there - every if could_be_ours(rule, scope, writers))
+    beyond = {rule: its[0] for rule in gone if is_pattern(rule) and (its := scope.strangers(rule))}
     closed = closing({*missing}, scope.there & every, scope, open_by_default)
     return AclDiff(
         own=closed.own,
@@ -156,7 +162,8 @@ def diff(source: AbstractSet[Acl], scope: Scope, phase: str, open_by_default: bo
         allow=tuple(rule for rule in missing if rule.permission == "ALLOW"),
         kept=tuple(rule for rule in due if rule in scope.there),
         later=tuple(sorted(every - scope.there - set(due) if phase == EARLY else ())),
-        drift=tuple(sorted(r for r in scope.there - every if could_be_ours(r, scope, writers))),
+        drift=tuple(rule for rule in gone if rule not in beyond),
+        stays=tuple(LeftOut(rule, _BEYOND.format(name)) for rule, name in beyond.items()),
         left_out=found.left_out,
         written_out=found.written_out,
         lost=closed.lost,

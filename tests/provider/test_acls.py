@@ -39,8 +39,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         given = {name: getattr(options, name) for name in AclOptions.__dataclass_fields__}
         found.append({**given, "principals": plan.mirror.principals})
         diff = AclDiff(
-            own=(), deny=(), allow=RULES, kept=RULES[:3], later=RULES[:1], drift=(), lost=("TOPIC 'orders': ...",),
-            left_out=(LeftOut(RULES[0], "because"),), written_out=(),
+            own=(), deny=(), allow=RULES, kept=RULES[:3], later=RULES[:1], drift=(), stays=(),
+            left_out=(LeftOut(RULES[0], "because"),), written_out=(), lost=("TOPIC 'orders': ...",),
         )  # fmt: skip
         applied = not given["dry_run"]
         return AclReport(phase=given["phase"], diff=diff, open_by_default=None, removed=(), applied=applied, notes=("n",))

@@ -39,6 +39,7 @@ def acls(*, granted: tuple[Acl, ...] = (), more: bool = False) -> AclReport:
     some = (READ,) if more else ()
     diff = AclDiff(
         own=(), deny=(), allow=granted, kept=(DENY,), later=(WRITE,) * more, drift=some,
+        stays=(LeftOut(READ, "it also covers 'orders.local'"),) * more,
         left_out=(LeftOut(WRITE, "it is about no topic"),) * more, written_out=(), lost=tuple(two("bob")) * more,
     )  # fmt: skip
     return AclReport(
