@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from airflow_mirror.common.patterns import matches, parse
+from airflow_mirror.common.patterns import is_name, matches, parse
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
 from airflow_mirror.console.command import add_mirror, command
 from airflow_mirror.console.steps import add_steps, walk
@@ -26,6 +26,7 @@ from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, ledger_store
+from airflow_mirror.plan.inventory import hides_groups
 from airflow_mirror.plan.owned import target_ids
 
 _TEXT = """\
@@ -96,8 +97,7 @@ def _parts(
     topics = [topic for topic in every if matches(patterns, topic)]
     if not topics:
         raise InputError(f"--topics {arguments.topics}: mirror {arguments.mirror!r} copies none of these.")
-    names = [one.group_id for one in source.groups()]
-    selected = [name for name in names if whole.mirror.selects_group(name)]
+    names, selected = _groups_of(whole, source)
     # As the plan for the night has it: an application's internal topics are its own, whoever commits positions there.
     internal = streams(elsewhere(source.topic_names(), every, names, {}))
     reads = reads_of(selected, source.groups_offsets(selected), internal)
@@ -106,6 +106,24 @@ def _parts(
     goes_on = begun is not None and {t.source_topic for t in begun.topics} == set(topics)
     part = begun if begun is not None and goes_on else part_of(whole, topics, arguments.to)
     return part, rest_of(whole, part), whole.hash, groups
+
+
+def _groups_of(whole: Plan, source: ClusterAdmin) -> tuple[list[str], list[str]]:
+    """Return the source's groups, and those of them that move with the mirror.
+
+    :raises InputError: it may have others: one that also reads topics that stay would be in two cutovers.
+    """
+    mirror = whole.mirror
+    if not all(map(is_name, mirror.groups)) and hides_groups(source):
+        raise InputError(
+            f"mirror {mirror.name!r}: groups of the source that read these topics may be hidden",
+            "the principal lacks DESCRIBE on group *: Kafka lists what may be described, and says no error",
+            "Grant it (airflow-mirror rights), or nobody knows which topics belong together.",
+        )
+    # Who asks for a group by its name is told that it may not see it. Those that are gone by now have no positions.
+    known = {*whole.groups, *filter(is_name, mirror.groups)}
+    names = sorted({one.group_id for one in source.groups()} | known)
+    return names, [name for name in names if mirror.selects_group(name)]
 
 
 def _last(name: str, source: ClusterAdmin, target: ClusterAdmin, ledger: Ledger) -> Plan | None:
