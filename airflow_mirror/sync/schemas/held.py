@@ -93,6 +93,9 @@ def read(registry: Registry, also: Held | None = None, only: Collection[str] | N
     :param only: these subjects, and what they refer to; neither contexts nor what is set for all.
     """
     contexts, subjects = _contents(registry) if only is None else (set[str](), {*only})
+    # Karapace, which has no contexts, answers for each subject with the mode of the whole registry. Of a target that says
+    # who may register there; of a source, set on a subject, it would outlast what it was.
+    of_all = registry.mode("") if contexts is None and also is None else ""
     versions, waiting = dict[Place, Version](), sorted(subjects, reverse=True)
     while waiting:
         found = _versions(registry, waiting.pop())
@@ -102,10 +105,10 @@ def read(registry: Registry, also: Held | None = None, only: Collection[str] | N
             waiting += sorted(more)
     settings, modes = dict[str, Mapping[str, Any]](), dict[str, str]()
     others = {*also.settings, *also.modes, *(subject for subject, _ in also.versions)} if also else set[str]()
-    for name in sorted({*([""] if only is None else []), *contexts, *subjects, *others}):
+    for name in sorted({*([""] if only is None else []), *(contexts or ()), *subjects, *others}):
         if its := settings_of(registry, name):
             settings[name] = its
-        if name and (mode := registry.mode(name)):
+        if name and (mode := registry.mode(name)) and mode != of_all:
             modes[name] = mode
     return Held(versions=versions, settings=settings, modes=modes)
 
@@ -153,16 +156,16 @@ def _plain(subject: str) -> str:
     return subject.removeprefix(":.:")
 
 
-def _contents(registry: Registry) -> tuple[set[str], set[str]]:
-    """Return the names of contexts and of subjects."""
-    listed = _listed(registry, "/contexts", none=True) or ()
-    contexts = {f":{one.strip(':')}:" for one in listed if one.strip(":.")}
+def _contents(registry: Registry) -> tuple[set[str] | None, set[str]]:
+    """Return the names of contexts, None: it knows of none, and of subjects."""
+    listed = _listed(registry, "/contexts", none=True)
+    contexts = {f":{one.strip(':')}:" for one in listed or () if one.strip(":.")}
     if (names := _listed(registry, path := "/subjects?deleted=true")) is None:  # it would pass for an empty one
         raise BrokerError(f"ask the {registry.role}'s schema registry for {path}", 404, "not found")
     subjects = set(names)
     for context in contexts:  # a registry without contexts would take a prefix for that of a name
         subjects.update(_listed(registry, f"{path}&subjectPrefix={quote(context, safe='')}") or ())
-    return contexts, subjects
+    return None if listed is None else contexts, subjects
 
 
 def _versions(registry: Registry, subject: str) -> list[Version]:

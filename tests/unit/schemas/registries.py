@@ -37,7 +37,9 @@ class DrivenRegistry:
     :ivar asked: paths, with the Authorization header. :ivar wrote: what changed something.
     :ivar status: of every answer, which is ``page`` then; 0: as it is. :ivar refuses: a schema with this text.
     :ivar limit: of lists of subjects and contexts, which go on at an offset then; 0: all, whatever the offset.
-    :ivar ignores_ids: that are sent. :ivar has_modes: and contexts. :ivar guids: of a schema, by its content; empty
+    :ivar ignores_ids: that are sent. :ivar has_modes: and contexts.
+    :ivar one_mode: that of the whole registry, which is told of each subject, and no contexts, as Karapace has it.
+    :ivar guids: of a schema, by its content; empty
         unless ``gives_guids``, or somebody fills it.
     """
 
@@ -55,6 +57,7 @@ class DrivenRegistry:
     limit: int = 0
     ignores_ids: bool = False
     has_modes: bool = True
+    one_mode: bool = False
     gives_guids: bool = False
     refuses: str = ""
     url: str = ""
@@ -109,7 +112,7 @@ class DrivenRegistry:
                 ]
                 every_one = [key if isinstance(key, tuple) else (".", key) for key in same]
                 return 200, [{"context": context, "id": n} for context, n in every_one]
-            case ["contexts"] if self.has_modes:
+            case ["contexts"] if self.has_modes and not self.one_mode:
                 known = {s[1:].partition(":")[0] for s, _ in self.subjects if s.startswith(":.")}
                 return 200, self._page([".", *sorted(known)], query)
             case ["subjects"]:
@@ -140,6 +143,8 @@ class DrivenRegistry:
         return status, found | ({"normalize": True} if status == 200 and name in self.normalizes else {})
 
     def _mode(self, method: str, name: str, mode: str | None, query: dict[str, str]) -> tuple[int, Any]:
+        if self.one_mode and name and method == "GET":
+            return (200, {"mode": self.modes[""]}) if any(one == name for one, _ in self.subjects) else NONE
         if mode == "IMPORT" and query.get("force") != "true" and any(one == name for one, _ in self.subjects):
             return 422, {"error_code": 42205, "message": "Cannot import since found existing subjects"}
         return self._own(method, self.modes, name, mode, "mode")

@@ -281,6 +281,20 @@ def test_subject_that_anybody_may_write_to_is_filled_and_left_so() -> None:
         assert there.modes["x-value"] == "READWRITE"
 
 
+def test_mode_of_the_whole_source_is_not_taken_for_its_subjects_own() -> None:
+    """Karapace tells it of each: all of them differed for ever, and --complete opened each in a target that is held."""
+    with driven() as here, driven() as there:
+        here.one_mode = True
+        for number, name in enumerate(("x-value", "y-value"), 1):
+            here.register(number, INT, name, 1)
+        for complete in (False, True):
+            found = moved(here, there, keep_out=True, complete=complete)
+            assert (found.conflicts, found.left_out, there.modes) == ([], [], {"": "READONLY"})
+        assert there.subjects == here.subjects
+        here.one_mode, here.modes["x-value"] = False, "READWRITE"  # Confluent's tells what somebody has set
+        assert moved(here, there).conflicts == ["mode of x-value: READWRITE on the source, none on the target"]
+
+
 def test_deletion_comes_with_its_subject_and_waits_for_no_other(both: Any) -> None:
     """A schema that was refused once left what the source had withdrawn live for ever."""
     here, there = both
