@@ -41,16 +41,27 @@ class Limits:
     missing: int = 0
     unknown: int = 0
 
-    def refusals(self, one: Match) -> Iterator[str]:
-        """Yield why a partition can't be taken over."""
+    def refusals(self, one: Match, replicated: int | None = None) -> Iterator[str]:
+        """Yield why a partition can't be taken over.
+
+        :param replicated: the last source offset that MirrorMaker 2 says it has replicated; None: it says nothing.
+        """
+        if one.is_lost:
+            says = f"MirrorMaker 2 says it has replicated offset {replicated}, and may have sent more"
+            yield (
+                f"{one.target}: none of the copies is left, up to offset {one.target_end}, and nobody can tell which of "
+                f"the source's {one.source_records:,} records were copied{'' if replicated is None else f' ({says})'}. "
+                "Let MirrorMaker 2 go on until some stay, with a longer retention of the target topic; or delete that, "
+                "and all are copied"
+            )
         if one.ambiguous_share > self.ambiguous:
             yield (
                 f"{one.named('ambiguous')}; they are {one.ambiguous_share:.3%} of its copies, and may be "
                 f"{self.ambiguous:.3%} (--max-ambiguous): identical records could be copies of each other"
             )
-        # A log cleaner takes records out of the middle of either log.
+        # A log cleaner takes records out of the middle of either log, but the last one of a key stays.
         for kind, most in (("missing", self.missing), ("unknown", self.unknown)):
-            if one.counts[kind] > most and not one.compacted:
+            if one.counts[kind] > most and not (one.compacted and one.copies):
                 yield f"{one.named(kind)}; {most} may be (--max-{kind})"
         if one.undecided:
             yield (
@@ -128,7 +139,7 @@ def examine(
         replicated = mirrormaker.replicated(records_of(target, flow.offsets), flow.source)
     return Adoption(
         plan=plan, topics=topics, done=done, seen=tuple(seen), matches=tuple(matches), replicated=replicated,
-        refusals=tuple(reason for one in matches for reason in limits.refusals(one)),
+        refusals=tuple(reason for one in matches for reason in limits.refusals(one, replicated.get(one.source))),
         seconds=time.monotonic() - began, is_kept=is_kept, again=again,
     )  # fmt: skip
 

@@ -40,6 +40,7 @@ class Match:
     :param ranges: the first ones of each kind, in the offsets of its log (:data:`KINDS`).
     :param through: the map; None where the target has no copy of what the source has.
     :param compacted: a log cleaner may have taken records on either side.
+    :param source_records: what the source has.
     """
 
     source: TopicPartition
@@ -54,6 +55,13 @@ class Match:
     ranges: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
     through: OffsetMap | None = field(default=None, repr=False)
     compacted: bool = False
+    source_records: int = 0
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether copies were there and none is left, so that nobody knows what was copied of what the source has."""
+        were_there = self.target_start > 0 or self.compacted  # else there are markers alone
+        return bool(self.source_records) and not self.records and were_there
 
     @property
     def next_offset(self) -> int | None:
@@ -118,7 +126,7 @@ def match(
         undecided=length(_copies_of(found.runs, source.undecided)) if committed else 0,
         ranges={kind: _ranges(spans, logs[KINDS[kind]]) for kind, spans in kinds.items() if spans},
         through=map_of(placed, source, target, source.aborted if committed else []),
-        compacted=compacted,
+        compacted=compacted, source_records=source.offsets.count,
     )  # fmt: skip
 
 

@@ -34,6 +34,27 @@ def test_what_is_missing_or_unknown_is_refused_up_to_its_limit(kind: str) -> Non
     assert list(Limits().refusals(replace(one(kind, 5), compacted=True))) == []
 
 
+def test_partition_of_which_no_copy_is_left_is_refused() -> None:
+    """It passed, and the tail copied again whatever the source still had."""
+    gone = replace(CLEAN, records=0, copies=0, target_start=500, target_end=500, source_records=100)
+    (reason,) = Limits(ambiguous=1, missing=999, unknown=999).refusals(gone, 449)
+    assert reason.startswith("A.orders-0: none of the copies is left, up to offset 500, and nobody can tell which")
+    assert "100 records were copied (MirrorMaker 2 says it has replicated offset 449, and may have sent more)" in reason
+    (reason,) = Limits().refusals(gone)
+    assert "MirrorMaker 2 says" not in reason
+    assert list(Limits().refusals(replace(gone, source_records=0))) == [], "nothing is copied again"
+    assert list(Limits().refusals(replace(gone, target_start=0))) == [], "it never had more than markers"
+    assert list(Limits().refusals(replace(gone, target_start=0, compacted=True)))
+
+
+def test_compacted_topic_without_a_copy_is_not_excused_by_its_cleaner() -> None:
+    """It leaves the last record of each key: that none is a copy has another cause, a transform for instance."""
+    none = replace(one("unknown", 100), copies=0, compacted=True, source_records=100)
+    (reason,) = Limits().refusals(none)
+    assert "100 records unknown" in reason and "(--max-unknown)" in reason
+    assert list(Limits(unknown=100).refusals(none)) == []
+
+
 def test_ambiguous_copies_are_refused_above_their_share() -> None:
     (reason,) = Limits(ambiguous=0.04).refusals(one("ambiguous", 5))
     assert "5.000% of its copies, and may be 4.000% (--max-ambiguous)" in reason

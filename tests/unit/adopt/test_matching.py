@@ -61,6 +61,15 @@ def test_what_was_aborted_is_not_missing_from_a_target_that_reads_committed() ->
     assert one.through is not None and one.through.to_target(5) == (4, Where.HOLE)
 
 
+def test_log_whose_copies_are_all_gone_tells_nothing_of_what_was_copied() -> None:
+    source = dense(range(100))
+    one = found(source, log([], start=500))
+    assert one.is_lost and one.through is None and (one.target_start, one.target_end) == (500, 500)
+    assert not found(source, log([], end=1)).is_lost, "a marker of a transaction that was aborted"
+    assert not found(log([], start=100), log([], start=500)).is_lost
+    assert not found(source, dense(range(90, 95), start=500)).is_lost
+
+
 def test_a_record_that_the_target_lacks_is_named() -> None:
     one = found(dense(range(10)), dense([0, 1, 2, 4, 5]))
     assert one.counts["missing"] == 1 and "orders-0: 1 records missing, at source offsets [3, 4)" in one.named("missing")
