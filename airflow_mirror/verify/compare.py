@@ -55,14 +55,23 @@ class Tally(NamedTuple):
 
 
 class Floor:
-    """The first offset of a log that is compared. The reader raises it if retention deletes more records."""
+    """The first offset of a log that is compared. The reader raises it if retention deletes more records.
 
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
+    :param log_start: asks where the log starts now; without it that is known from the reader alone.
+    """
+
+    def __init__(self, offset: int, log_start: Callable[[], int] | None = None) -> None:
+        self.offset, self._log_start = offset, log_start
 
     def rise(self, offset: int) -> None:
         """Record that the log now starts at ``offset``."""
         self.offset = max(self.offset, offset)
+
+    def is_above(self, offset: int) -> bool:
+        """Return whether the log starts behind ``offset`` by now, which its reader, far ahead, may not have met."""
+        if self.offset <= offset and self._log_start is not None:
+            self.rise(self._log_start())
+        return self.offset > offset
 
 
 class UnreadableBatch(ValueError):
@@ -137,6 +146,10 @@ class Cursor:
         """Return the next record's offset in this log itself."""
         return self._records[0].offset
 
+    def has_lost_next(self) -> bool:
+        """Return whether the log has lost the next record since it was read."""
+        return self._floor.is_above(self.own_offset())
+
     def take(self) -> None:
         """Skip the record that ``peek`` returned."""
         self._records.popleft()
@@ -188,7 +201,8 @@ def compare(
     :param by_batch: treat batches with equal frame and payload digest as equal without decoding them.
     :param through: the offset map, with mapped offsets. A difference then names both offsets.
     :param floors: first offsets of both sides, if their log starts may move meanwhile; default: where it begins.
-    :param held: the target's retention is off, so a record that it no longer has is a difference.
+    :param held: the target's retention is off, so a record that it no longer has is a difference, unless the source has
+        lost it, too.
     :param cleaned_on: the sides, ``source`` and ``target``, on which a log cleaner may have taken records.
     """
     gaps = Gaps(cleaned_on) if cleaned_on else None
@@ -213,7 +227,8 @@ def compare(
                     right.take()
                     expired += 1
                     continue
-                if not held and _is_expired(a, b, right):
+                # A held target follows its source's log start: what it no longer has, the source has lost before it.
+                if _is_expired(a, b, right) and (not held or left.has_lost_next()):
                     left.take()
                     expired += 1
                     continue

@@ -171,7 +171,7 @@ def compare_partition(
     there = translated((start, end), through)
     tally = Tally(0, 0, difference)
     if level != "offsets" and difference is None:
-        floors = Floor(start), Floor(there[0])
+        floors = Floor(start, lambda: min(end, source.log_starts([pair.source])[pair.source])), Floor(there[0])
         copies = data_batches(target, pair.target, *there, floor=floors[1], first=first.target.get(pair.target))
         if through is not None and maps is not None and maps.shared:
             copies = _named(copies, through)

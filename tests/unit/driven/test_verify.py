@@ -184,6 +184,34 @@ def test_target_trimmed_during_comparison_differs_only_if_held(
     assert again.first_difference is not None and again.first_difference.offset == 0
 
 
+@pytest.mark.parametrize("level", ["batches", "records"])
+@pytest.mark.parametrize("fetch", [1, 2, 7])
+def test_a_held_target_that_follows_its_source_between_their_fetches_is_equal(
+    source: DrivenCluster, target: DrivenCluster, compared: Compared, level: str, fetch: int
+) -> None:
+    """The source's records were read before it lost them, those of 200 partitions perhaps hours before."""
+
+    def follow(request: object) -> None:
+        trim(source, 40)(request)
+        trim(target, 40)(request)
+
+    target.script.on("Fetch", Fault(before=follow), nth=fetch)
+    verdict = compared(level, held=True)
+    assert verdict.equal and verdict.records >= RECORDS - 40, verdict
+
+
+def test_a_held_target_that_begins_behind_its_source_has_lost_what_lies_between(
+    source: DrivenCluster, target: DrivenCluster, compared: Compared
+) -> None:
+    def lose(request: object) -> None:
+        trim(source, 20)(request)
+        trim(target, 40)(request)
+
+    target.script.on("Fetch", Fault(before=lose), nth=2)
+    found = compared(held=True).first_difference
+    assert found is not None and (found.kind, found.offset) == ("missing", 20)
+
+
 def test_continually_trimmed_source_is_compared_to_its_end(source: DrivenCluster, compared: Compared) -> None:
     for fetch in range(1, 30):
         source.script.on("Fetch", Fault(before=trim(source, min(RECORDS, fetch * 7))), nth=fetch)
