@@ -16,17 +16,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
+from operator import methodcaller
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import InputError
+from airflow_mirror.wording import count
 
 _NO_KERBEROS = "No provider for SASL mechanism GSSAPI"  # librdkafka's wheels have none
 _SILENCE_S = 30.0
 _POLL_S = 0.1
 _AT_ONCE = 4  # clients of each cluster
 _FIELDS = ("key", "value", "headers", "timestamp")
+_UNREAD = "with a name that is not UTF-8"  # in place of a record's headers
+# The client returns such headers as if nothing were wrong, with an error set. This raises it: Python checks here what a
+# call returned. Where Python has specialised ``message.headers()``, it does not, and whatever comes next would raise it.
+_ask_for_headers = methodcaller("headers")
 
 Row = tuple[Any, ...]
 """A record's fields, in the order of :data:`_FIELDS`."""
@@ -68,7 +74,7 @@ class SpotCheck:
 
     :param seed: draws the same places again. :param records: compared on both sides, field by field.
     :param gone: drawn records that the target may lack, and lacks.
-    :param differences: a line for each. :param left_out: what was not looked at, as is known beforehand, and why.
+    :param differences: a line for each. :param left_out: what was not looked at, and why.
     :param failed: why the check fell out; empty: it did not.
     """
 
@@ -112,7 +118,9 @@ def spot_check(
         said = _said(e, source, target)
         return SpotCheck(seed=seed, left_out=[said]) if _NO_KERBEROS in said else SpotCheck(seed=seed, failed=said)
     differences = [line for (tp, offset), rows in sorted(seen.items()) if (line := _difference(tp, offset, *rows))]
-    return SpotCheck(seed=seed, records=len(seen), gone=len(gone), differences=differences)
+    unread = sum(_are_headers_unread(*rows) for rows in seen.values())
+    left_out = [f"headers of {count(unread, 'record')} {_UNREAD}, which the client can't read"] if unread else []
+    return SpotCheck(seed=seed, records=len(seen), gone=len(gone), differences=differences, left_out=left_out)
 
 
 def _read(
@@ -194,8 +202,11 @@ def _seen(some: Sequence[Place], source: ClientConfig, target: ClientConfig, iso
         if row is None and copy is None:
             found[one] = "an independent client finds no record there on either side"
         else:
-            what = _differs(row and row[1], copy and copy[1])
-            found[one] = f"an independent client {what or 'reads the same record on both sides'}"
+            of_source, of_target = row and row[1], copy and copy[1]
+            same = "reads the same record on both sides"
+            if _are_headers_unread(of_source, of_target):
+                same += f", but can't read its headers, {_UNREAD}"
+            found[one] = f"an independent client {_differs(of_source, of_target) or same}"
     return found
 
 
@@ -259,12 +270,26 @@ class _Reader:
                 # Behind the end of a log the client begins anew at its start.
                 if error is None and places[tp][0] <= message.offset() < places[tp][1]:
                     _, at_ms = message.timestamp()
-                    found[tp] = message.offset(), (message.key(), message.value(), message.headers(), at_ms)
+                    found[tp] = message.offset(), (message.key(), message.value(), _headers(message), at_ms)
         return found
 
     def close(self) -> None:
         """Close the consumer."""
         self._consumer.close()
+
+
+def _headers(message: Any) -> Any:
+    """Return a record's headers; :data:`_UNREAD` if one has a name that is not UTF-8, which brokers take."""
+    try:
+        return _ask_for_headers(message)
+    except (SystemError, UnicodeDecodeError):
+        # Asked once more, it returns a list in which the name is no object of Python.
+        return _UNREAD
+
+
+def _are_headers_unread(source: Row | None, target: Row | None) -> bool:
+    at = _FIELDS.index("headers")
+    return source is not None and target is not None and source[at] == target[at] == _UNREAD
 
 
 def _difference(tp: TopicPartition, offset: int, source: Row, target: Row | None) -> str:
@@ -285,7 +310,7 @@ def _differs(source: Row | None, target: Row | None) -> str:
 
 
 def _digest(value: object) -> str:
-    if value is None or isinstance(value, int):
+    if value is None or isinstance(value, int) or value == _UNREAD:
         return str(value)
     content = value if isinstance(value, bytes) else repr(value).encode()
     return f"{len(content)} bytes {hashlib.sha256(content).hexdigest()[:12]}"
