@@ -257,20 +257,23 @@ class _Reader:
         waiting, heard = set(places), time.monotonic()
         while waiting:
             message = self._consumer.poll(_POLL_S)
+            error = None if message is None else message.error()
             # It is told where to read, and commits nothing. The client asks for its group's coordinator all the same.
-            if message is None or (e := message.error()) and e.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                if time.monotonic() - heard > _SILENCE_S:
-                    raise TimeoutError(f"no record and no end of the log of {sorted(waiting)[0]} in {_SILENCE_S:.0f} s")
-                continue
-            error, tp, heard = message.error(), TopicPartition(message.topic(), message.partition()), time.monotonic()
-            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            if error and error.code() not in (KafkaError._PARTITION_EOF, KafkaError.GROUP_AUTHORIZATION_FAILED):
                 raise KafkaException(error)
-            if tp in waiting:
-                waiting.discard(tp)
-                # Behind the end of a log the client begins anew at its start.
-                if error is None and places[tp][0] <= message.offset() < places[tp][1]:
-                    _, at_ms = message.timestamp()
-                    found[tp] = message.offset(), (message.key(), message.value(), _headers(message), at_ms)
+            tp = None if message is None else TopicPartition(message.topic(), message.partition())
+            if tp not in waiting:
+                if time.monotonic() - heard > _SILENCE_S:
+                    raise TimeoutError(f"no record and no end of the log of {min(waiting)} in {_SILENCE_S:.0f} s")
+                continue
+            heard = time.monotonic()
+            waiting.discard(tp)
+            # Others would wait behind the rest of its records. A paused one would still be paused when assigned again.
+            self._consumer.incremental_unassign([Assigned(*tp)])
+            # Behind the end of a log the client begins anew at its start.
+            if error is None and places[tp][0] <= message.offset() < places[tp][1]:
+                _, at_ms = message.timestamp()
+                found[tp] = message.offset(), (message.key(), message.value(), _headers(message), at_ms)
         return found
 
     def close(self) -> None:

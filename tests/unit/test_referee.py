@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import random
+import time
+from collections.abc import Callable
+from typing import Any
 
+import confluent_kafka
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
@@ -87,6 +91,41 @@ def test_damaged_batch_keeps_no_other_difference_from_being_looked_at(monkeypatc
     same, bad, again = second_look(places, *[ClientConfig(NOBODY)] * 2, isolation="read_committed")
     assert same == again == "an independent client reads the same record on both sides"
     assert bad == "an independent client (librdkafka) could not read: bad checksum"
+
+
+class Rest:
+    """A client that has the rest of one partition's log in its queue, and hears nothing of the others."""
+
+    def __init__(self, *_: object) -> None:
+        self.polled = 0
+
+    def assign(self, _places: object) -> None:
+        pass
+
+    incremental_unassign = assign
+
+    def poll(self, _timeout_s: float) -> Rest:
+        self.polled += 1
+        assert self.polled < 1000, "it would never be given up"
+        time.sleep(0.001)
+        return self
+
+    def close(self) -> None:
+        pass
+
+    def __getattr__(self, _name: str) -> Callable[[], Any]:
+        return {"topic": lambda: "orders", "partition": lambda: 0, "offset": lambda: 5, "timestamp": lambda: (0, 1)}.get(
+            _name, lambda: None
+        )
+
+
+def test_a_partition_that_is_silent_is_given_up_while_others_have_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confluent_kafka, "Consumer", Rest)
+    monkeypatch.setattr(referee, "_SILENCE_S", 0.05)
+    found = spot_check(
+        [stretch(0, 5, 6), stretch(1, 5, 6)], *[ClientConfig(NOBODY)] * 2, places=9, seed=3, isolation="read_committed"
+    )
+    assert found.failed.endswith("no record and no end of the log of orders-1 in 0 s")
 
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.verify.referee import Place, SpotCheck, Stretch, second_look, spot_check
+from airflow_mirror.verify.referee import Place, SpotCheck, Stretch, _Reader, second_look, spot_check
 from airflow_mirror.wire.batch import HEADER_SIZE
 from tests.driven import records
 from tests.driven.cluster import DrivenCluster
+from tests.driven.content import Writer
 from tests.driven.records import Row
 
 TP = TopicPartition("t", 0)
@@ -63,3 +66,17 @@ def test_a_record_with_such_headers_may_differ_all_the_same(
     lines = check(source, target).differences
     assert len(lines) == RECORDS - 1 and lines[0].startswith(f"t-0 offset 0: an independent client reads {differs}")
     assert look(source, target).startswith(f"an independent client reads {differs}")
+
+
+def test_a_partition_is_read_no_further_than_its_first_record(source: DrivenCluster) -> None:
+    """Whoever waits for the others would read all the rest of it meanwhile; the next round asks for it again."""
+    logs = source.create("t", 20).logs
+    for log in logs:
+        for _ in range(5):
+            Writer(log).plain(4, size=3)
+    with closing(_Reader(source.config, "read_committed")) as reader:
+        for place in (3, 11, 7):
+            found = reader.first({log.tp: (place, 20) for log in logs})
+            assert {tp: offset for tp, (offset, _) in found.items()} == {log.tp: place for log in logs}
+            assert reader._consumer.assignment() == []
+        assert reader.first({logs[0].tp: (20, 21), logs[1].tp: (19, 20)}).keys() == {logs[1].tp}
