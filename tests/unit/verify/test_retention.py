@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.errors import BrokerError
+from airflow_mirror.errors import BrokerError, TryAgain
 from airflow_mirror.verify import partition
 from airflow_mirror.verify.bounds import bounds_difference, unseen
 from airflow_mirror.verify.compare import Floor, Tally, compare
@@ -149,6 +149,8 @@ def test_what_the_targets_retention_took_is_told(
 class FakeLog:
     """A log of one record a batch, as ``fetch_one`` reads it; its start moves to ``start`` at the ``nth`` fetch."""
 
+    role = "source"
+
     def __init__(self, nth: int, start: int) -> None:
         self.batches = log(LOG, *[1] * len(LOG))
         self.nth, self.start, self.fetches = nth, start, 0
@@ -181,6 +183,41 @@ def test_log_that_expires_while_read_is_read_to_its_end() -> None:
     fake, floor = FakeLog(2, 50), Floor(0)
     assert [b.first_offset for b in partition.data_batches(fake, TP, 0, 13, floor=floor)] == [3]
     assert floor.offset == 13
+
+
+@pytest.mark.parametrize("empty", [(), (2, 3, 5)])
+def test_the_time_that_a_reader_takes_is_no_silence_of_the_broker(
+    monkeypatch: pytest.MonkeyPatch, empty: tuple[int, ...]
+) -> None:
+    """It compares each batch with the other side's, whose cluster may be slow; and empty answers may follow it."""
+    fake, now = FakeLog(99, 0), [0.0]
+    monkeypatch.setattr(partition, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def fetch(*given: Any, **more: Any) -> Any:
+        now[0] += 1
+        answer = FakeLog.fetch(fake, *given, **more)
+        return SimpleNamespace(error=0, aborted=[], records=memoryview(b"")) if fake.fetches in empty else answer
+
+    fake.fetch = fetch
+    read = []
+    for batch in partition.data_batches(fake, TP, 0, 13):
+        read.append(batch.first_offset)
+        now[0] += 2 * partition.STALL_S
+    assert read == [record.offset for record in LOG]
+
+
+def test_a_broker_that_sends_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, now = FakeLog(99, 0), [0.0]
+    monkeypatch.setattr(partition, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def fetch(*_: Any, **__: Any) -> Any:
+        now[0] += 1
+        assert now[0] < 99, "it would never be given up"
+        return SimpleNamespace(error=0, aborted=[], records=memoryview(b""))
+
+    fake.fetch = fetch
+    with pytest.raises(TryAgain, match="empty answers for 30 s"):
+        list(partition.data_batches(fake, TP, 5, 13))
 
 
 def test_unexplained_offset_out_of_range_is_an_error() -> None:
