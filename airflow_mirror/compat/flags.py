@@ -257,8 +257,8 @@ def _client(path: Path, table: Table) -> _Client:
     resolved = {key: providers.resolve(key, value) for key, value in given.items()}
     settings = convert(resolved, table, f"{path}: ", names)
     settings.problems += [f"{path}: {problem}" for problem in problems]
-    delivery_ms = given.get("delivery.timeout.ms", "").strip()
-    return _Client(path, settings, given.get("group.id", "").strip(), delivery_ms)
+    delivery_ms = resolved.get("delivery.timeout.ms", "").strip()
+    return _Client(path, settings, resolved.get("group.id", "").strip(), delivery_ms)
 
 
 def _names(sources: Sequence[_Client], given: _Given) -> list[str]:

@@ -136,6 +136,18 @@ def test_a_target_that_is_away_is_waited_for_as_long_as_the_producer_waited(file
     assert "waits.properties: delivery.timeout.ms: no whole number from 1 to 2147483647. Correct it." in error(of("soon"))
 
 
+def test_group_and_patience_may_stand_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROUP", "mirror-7")
+    monkeypatch.setenv("PATIENCE", "90000")
+    provided = "config.providers=env\nconfig.providers.env.class="
+    provided += "org.apache.kafka.common.config.provider.EnvVarConfigProvider\n"
+    consumer = written(tmp_path / "c", f"bootstrap.servers=old:9092\ngroup.id=${{env:GROUP}}\n{provided}")
+    producer = written(tmp_path / "p", f"bootstrap.servers=new:9092\ndelivery.timeout.ms=${{env:PATIENCE}}\n{provided}")
+    read = flags.read(["--consumer.config", consumer, "--producer.config", producer, "--whitelist=.*"])
+    (flow,) = read.flows
+    assert (flow.fields["name"], flow.fields["start_group"], read.give_up_after_s) == ("mirror-7", "mirror-7", 90.0)
+
+
 _SECRET = "Zq9xZq9xZq9x"
 _KEYS = st.sampled_from([*scala_keys.CONSUMER.keys, "no.such", "config.providers", "config.providers.f.class"])
 _VALUES = st.lists(
