@@ -16,7 +16,7 @@ from airflow_mirror.compat.driver import row_in_flow
 from airflow_mirror.compat.json_text import parsed
 from airflow_mirror.compat.keys import DRIVER, FLOW, WORKER
 from airflow_mirror.compat.providers import references
-from airflow_mirror.compat.rows import Noticed
+from airflow_mirror.compat.rows import Fate, Noticed, Row
 from airflow_mirror.errors import InputError, InvalidSetting
 
 _PACKAGE = "org.apache.kafka.connect.mirror."
@@ -27,6 +27,7 @@ _THEIRS = {
 }  # fmt: skip
 _WITHOUT = {CHECKPOINT: "emit.checkpoints.enabled", HEARTBEAT: "emit.heartbeats.enabled"}
 _PROVIDERS = "config.providers"
+_CLUSTERS = Row("clusters", Fate.WITHOUT_EFFECT, why="a connector goes by source.cluster.alias and target.cluster.alias")
 _AGREED = ("replication.policy.class", "replication.policy.separator")
 
 
@@ -92,6 +93,7 @@ def _noticed(
     for key, value in config.items():
         # Connect lets a connector have converters of its own; providers are its worker's, brought along.
         row = WORKER.find(key) or (DRIVER.find(key) if key.startswith(_PROVIDERS) else row_in_flow(key))
+        row = _CLUSTERS if key == _CLUSTERS.key else row
         if row is None:
             meant = nearest(key, FLOW.keys)
             shown = key if meant else "what stands there"  # perhaps the rest of a secret

@@ -184,16 +184,30 @@ def row_in_flow(rest: str) -> Row | None:
     for prefix, table in (
         ("source.consumer.", CONSUMER), ("consumer.", CONSUMER), ("producer.override.", PRODUCER),
         ("source.admin.", ADMIN), ("target.admin.", ADMIN), ("admin.", ADMIN), ("target.producer.", PRODUCER),
-        ("source.cluster.", COMMON), ("target.cluster.", COMMON),
     ):  # fmt: skip
         if rest.startswith(prefix):
             return table.find(rest.removeprefix(prefix))
+    for prefix in ("source.cluster.", "target.cluster."):
+        if rest.startswith(prefix):
+            return _of_flows_cluster(rest.removeprefix(prefix))
     for prefix, table in (("producer.", PRODUCER), ("source.producer.", PRODUCER), ("target.consumer.", CONSUMER)):
         if rest.startswith(prefix) and table.find(rest.removeprefix(prefix)):
             return _dropped(rest, _OF_ITS_OWN)
     if WORKER.find(rest) or COMMON.find(rest):
         return _dropped(rest, f"MirrorMaker does not look for it in a flow. It is a cluster's key: ALIAS.{rest}")
     return _of_some_client(rest)
+
+
+def _of_flows_cluster(key: str) -> Row | None:
+    """Return the row of a key below a flow's ``source.cluster.`` or ``target.cluster.``.
+
+    Rule: MirrorConnectorConfig keeps of these what MirrorClientConfig.CLIENT_CONFIG_DEF has, and drops the rest.
+    """
+    if is_basic(key):
+        return COMMON.find(key)
+    if any(table.find(key) for table in _CLIENTS.values()):
+        return _dropped(key, "MirrorMaker looks there for addresses, encryption and login alone")
+    return None
 
 
 def _of_cluster(rest: str) -> Row | None:

@@ -225,6 +225,28 @@ def test_three_connectors_are_one_flow(tmp_path: Path) -> None:
     assert Mirror.from_properties(listed) == [mirror]
 
 
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_what_mirrormaker_drops_below_a_cluster_of_a_connector_is_told(tmp_path: Path, side: str) -> None:
+    """AWS's examples for MSK Connect have these, in each of the three connectors."""
+    dropped = {
+        f"{side}.cluster.{key}"
+        for key in ("linger.ms", "receive.buffer.bytes", "max.poll.records", "max.request.size", "message.max.bytes")
+    }
+    one = connector("Source", clusters="A,B") | dict.fromkeys(dropped, "33554432")
+    found = files.read([write(tmp_path, json.dumps(one), "source.json")])
+    told = {line.key.removeprefix("MirrorSourceConnector: "): line for line in found.noticed}
+    assert {told[key].fate for key in (*dropped, "clusters")} == {Fate.WITHOUT_EFFECT}
+    assert "addresses, encryption and login alone" in told[f"{side}.cluster.receive.buffer.bytes"].text
+    assert [*found.connections.values()] == [{"bootstrap.servers": "a:1"}, {"bootstrap.servers": "b:1"}]
+
+
+@pytest.mark.parametrize("key", ["source.cluster.security.protcol", "source.cluster.ssl.truststore", "target.cluster.x"])
+def test_a_misspelt_key_of_a_connectors_cluster_is_still_refused(tmp_path: Path, key: str) -> None:
+    """It may be the one that asks for TLS."""
+    with pytest.raises(InputError, match="nobody knows it"):
+        files.read([write(tmp_path, json.dumps(connector("Source") | {key: "SSL"}), "source.json")])
+
+
 def test_a_connector_of_connects_own_file_syntax_is_read(tmp_path: Path) -> None:
     text = "\n".join(f"{key} = {value}" for key, value in connector("Source", name="s").items())
     (mirror,) = Mirror.from_properties(write(tmp_path, text))
