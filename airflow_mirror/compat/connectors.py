@@ -1,12 +1,13 @@
 """MirrorMaker 2 on a Connect cluster: the configurations of its three connectors, a flow for each pair of clusters.
 
 MirrorSourceConnector copies, MirrorCheckpointConnector moves groups, MirrorHeartbeatConnector gives signs of life. Each
-has all keys; of the second and third one those count that are theirs alone, and they must agree on names of topics.
+has all keys; of the second and third one those count that are theirs alone. They must agree on names of topics; groups
+move in every topic that is copied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from airflow_mirror.common.nearest import nearest
@@ -14,7 +15,7 @@ from airflow_mirror.common.text_files import read_text
 from airflow_mirror.compat.declared import Declared, Given
 from airflow_mirror.compat.driver import row_in_flow
 from airflow_mirror.compat.json_text import parsed
-from airflow_mirror.compat.keys import DRIVER, FLOW, WORKER
+from airflow_mirror.compat.keys import DEFAULTS, DRIVER, FLOW, WORKER
 from airflow_mirror.compat.providers import references
 from airflow_mirror.compat.rows import Fate, Noticed, Row
 from airflow_mirror.errors import InputError, InvalidSetting
@@ -27,7 +28,7 @@ _THEIRS = {
 }  # fmt: skip
 _WITHOUT = {CHECKPOINT: "emit.checkpoints.enabled", HEARTBEAT: "emit.heartbeats.enabled"}
 _PROVIDERS = "config.providers"
-_CLUSTERS = Row("clusters", Fate.WITHOUT_EFFECT, why="a connector goes by source.cluster.alias and target.cluster.alias")
+_EXCLUDED = "topics.exclude"
 _AGREED = ("replication.policy.class", "replication.policy.separator")
 
 
@@ -82,7 +83,7 @@ def read(configs: Iterable[Mapping[str, str]]) -> Declared:
     for pair, connectors in by_flow.items():
         if SOURCE not in connectors:
             problems.append(f"{SOURCE}: none from {pair[0]} to {pair[1]}: nothing would be copied. Give its file, too.")
-        elif connectors[SOURCE].get("enabled", "true").strip().lower() == "true":
+        elif _is_enabled(connectors[SOURCE]):
             flows[pair] = _one_flow(connectors, problems)
     return Declared(flows=flows, providers=providers, noticed=tuple(noticed), problems=tuple(dict.fromkeys(problems)))
 
@@ -91,15 +92,14 @@ def _noticed(
     kind: str, config: Mapping[str, str], providers: Container[str], problems: list[str]
 ) -> Iterable[Noticed]:  # fmt: skip
     for key, value in config.items():
-        # Connect lets a connector have converters of its own; providers are its worker's, brought along.
-        row = WORKER.find(key) or (DRIVER.find(key) if key.startswith(_PROVIDERS) else row_in_flow(key))
-        row = _CLUSTERS if key == _CLUSTERS.key else row
+        row = _row(kind, key, is_enabled=_is_enabled(config))
         if row is None:
             meant = nearest(key, FLOW.keys)
             shown = key if meant else "what stands there"  # perhaps the rest of a secret
             problems.append(f"{kind}: {shown}: nobody knows it.{meant} Correct or remove it.")
             continue
-        if row.key in WORKER.keys and row.refuses(value):
+        # A filter of the checkpoint connector chooses the topics in which groups move.
+        if row.refuses(value) and (row.key in WORKER.keys or (kind, key) == (CHECKPOINT, "topic.filter.class")):
             problems.append(f"{kind}: {key}: {row.why}.")
         for reference in references(value):
             if reference[2:].partition(":")[0] not in providers:
@@ -110,11 +110,27 @@ def _noticed(
         yield Noticed.by(row, f"{kind}: {key}", value)
 
 
+def _row(kind: str, key: str, *, is_enabled: bool) -> Row | None:
+    """Return the row of a connector's key; None: nobody knows it."""
+    if key.startswith(_PROVIDERS):  # its worker's, brought along; they serve all of them
+        return DRIVER.find(key)
+    row = WORKER.find(key) or row_in_flow(key)  # Connect lets a connector have converters of its own
+    if key in DRIVER.keys:
+        return Row(key, Fate.WITHOUT_EFFECT, why="a connector goes by its aliases")
+    if row is None or row.fate not in (Fate.HONOURED, Fate.MAPPED) or key == "enabled":
+        return row
+    if not is_enabled:
+        return Row(key, Fate.WITHOUT_EFFECT, why="the connector is not enabled")
+    if (whose := _whose(key)) != kind and key not in _AGREED:
+        return Row(key, Fate.WITHOUT_EFFECT, why=f"only what {whose} has of it counts")
+    return row
+
+
 def _one_flow(connectors: Mapping[str, Mapping[str, str]], problems: list[str]) -> Mapping[str, Given]:
-    found = {key: Given(value, f"{SOURCE}: {key}") for key, value in connectors[SOURCE].items() if not _is_of_others(key)}
+    found = {key: Given(value, f"{SOURCE}: {key}") for key, value in connectors[SOURCE].items() if _whose(key) == SOURCE}
     for kind, prefixes in _THEIRS.items():
         config = connectors.get(kind)
-        if config is None or config.get("enabled", "true").strip().lower() != "true":
+        if config is None or not _is_enabled(config):
             found[_WITHOUT[kind]] = Given("false", _WITHOUT[kind])
             continue
         found |= {key: Given(value, f"{kind}: {key}") for key, value in config.items() if key.startswith(prefixes)}
@@ -123,8 +139,43 @@ def _one_flow(connectors: Mapping[str, Mapping[str, str]], problems: list[str]) 
                 problems.append(
                     f"{kind}: {key}: it differs from {SOURCE}'s. Topics would have two names; give both the same."
                 )
+    problems += [
+        f"{CHECKPOINT}: {key}: it leaves out topics that {SOURCE} copies. Groups move with all of these: give both the "
+        "same, and choose groups by groups and groups.exclude."
+        for key in _choosing_fewer(connectors)
+    ]
     return found
 
 
-def _is_of_others(key: str) -> bool:
-    return any(key.startswith(prefixes) for prefixes in _THEIRS.values())
+def _choosing_fewer(connectors: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Yield the keys by which a checkpoint connector moves positions in fewer topics than are copied.
+
+    Rule: MirrorCheckpointTask.shouldCheckpointTopic. What is not copied has no positions there, so it may choose more.
+    """
+    checkpoint, source = connectors.get(CHECKPOINT, {}), connectors[SOURCE]
+    if not _is_enabled(checkpoint) or checkpoint.get("sync.group.offsets.enabled", "false").strip().lower() == "false":
+        return
+    topics, copied = _items(checkpoint, "topics"), _items(source, "topics")
+    if ".*" not in topics and not copied <= topics:
+        yield "topics"
+    given = checkpoint.keys() & {_EXCLUDED, _older(_EXCLUDED)}
+    if given and not _items(checkpoint, _EXCLUDED) <= _items(source, _EXCLUDED):
+        yield from sorted(given)
+
+
+def _items(config: Mapping[str, str], key: str) -> set[str]:
+    value = config.get(key, config.get(_older(key), DEFAULTS[key]))
+    return {item.strip() for item in value.split(",")} - {""}
+
+
+def _older(key: str) -> str:
+    return key.replace(".exclude", ".blacklist")
+
+
+def _is_enabled(config: Mapping[str, str]) -> bool:
+    return config.get("enabled", "true").strip().lower() == "true"
+
+
+def _whose(key: str) -> str:
+    """Return the connector whose value of a key counts."""
+    return next((kind for kind, prefixes in _THEIRS.items() if key.startswith(prefixes)), SOURCE)

@@ -211,7 +211,10 @@ def test_what_connects_worker_would_fill_in_is_never_taken_literally(
 def test_three_connectors_are_one_flow(tmp_path: Path) -> None:
     each = [
         connector("Source", topics="orders", sync__topic__acls__enabled=False, groups="not its own"),
-        {"name": "cp", "config": connector("Checkpoint", groups="g.*", sync__group__offsets__enabled="true", topics="x")},
+        {
+            "name": "cp",
+            "config": connector("Checkpoint", groups="g.*", sync__group__offsets__enabled="true", topics=".*"),
+        },
         connector("Heartbeat"),
     ]
     paths = [write(tmp_path, json.dumps(one), f"{i}.json") for i, one in enumerate(each)]
@@ -245,6 +248,81 @@ def test_a_misspelt_key_of_a_connectors_cluster_is_still_refused(tmp_path: Path,
     """It may be the one that asks for TLS."""
     with pytest.raises(InputError, match="nobody knows it"):
         files.read([write(tmp_path, json.dumps(connector("Source") | {key: "SSL"}), "source.json")])
+
+
+def of_three(tmp_path: Path, source: dict[str, Any], checkpoint: dict[str, Any], **heartbeat: Any) -> Path:
+    each = [connector("Source") | source, connector("Checkpoint") | checkpoint, connector("Heartbeat") | heartbeat]
+    return write(tmp_path, json.dumps(each), "all.json")
+
+
+def test_what_only_another_connectors_file_says_is_told_to_be_without_effect(tmp_path: Path) -> None:
+    login = {"source.cluster.sasl.mechanism": "PLAIN", "target.producer.linger.ms": "5", "replication.factor": "3"}
+    theirs = {"sync.group.offsets.enabled": "true", "emit.heartbeats.interval.seconds": "9", "groups": "g"}
+    policy = {"replication.policy.separator": "_"}
+    file = of_three(tmp_path, theirs | policy, login | policy, **login, **policy)
+    (mirror,) = Mirror.from_properties(file)
+    assert (mirror.sync_groups, mirror.groups, mirror.heartbeat_interval_s) == (False, (".*",), 1.0)
+    told = {one.key: one for one in files.read([file]).noticed}
+    dropped = [(kind, key) for kind in ("Checkpoint", "Heartbeat") for key in login] + [("Source", key) for key in theirs]
+    for kind, key in dropped:
+        one = told[f"Mirror{kind}Connector: {key}"]
+        assert one.fate is Fate.WITHOUT_EFFECT, one
+    assert (
+        told["MirrorCheckpointConnector: replication.factor"].text == "only what MirrorSourceConnector has of it counts"
+    )
+    (said,) = {told[f"MirrorSourceConnector: {key}"].text for key in ("groups", "sync.group.offsets.enabled")}
+    assert said == "only what MirrorCheckpointConnector has of it counts"
+    assert told["MirrorHeartbeatConnector: replication.policy.separator"].fate is not Fate.WITHOUT_EFFECT
+
+
+def test_keys_of_a_connector_that_is_not_enabled_are_told(tmp_path: Path) -> None:
+    file = of_three(tmp_path, {}, {"enabled": "false", "sync.group.offsets.enabled": "true", "topics": "x"})
+    told = {one.key: one for one in files.read([file]).noticed}
+    for key in ("sync.group.offsets.enabled", "topics", "source.cluster.bootstrap.servers"):
+        one = told[f"MirrorCheckpointConnector: {key}"]
+        assert (one.fate, one.text) == (Fate.WITHOUT_EFFECT, "the connector is not enabled")
+    assert told["MirrorCheckpointConnector: enabled"].fate is Fate.HONOURED
+
+
+MOVES = {"sync.group.offsets.enabled": "true"}
+
+
+@pytest.mark.parametrize(
+    ("source", "checkpoint", "wrong"),
+    [
+        ({"topics": "a, b"}, {"topics": "a"}, ["topics"]),
+        ({}, {"topics": "a"}, ["topics"]),
+        ({"topics": "a,b"}, {"topics": "b, a, c"}, []),
+        ({"topics": "a,b"}, {"topics": "c,.*"}, []),
+        ({"topics": "a"}, {}, []),
+        ({}, {"topics.exclude": "a"}, ["topics.exclude"]),
+        ({}, {"topics.blacklist": "a"}, ["topics.blacklist"]),
+        ({"topics.exclude": "a, b"}, {"topics.exclude": "b"}, []),
+        ({"topics.blacklist": "a, b"}, {"topics.exclude": "b"}, []),
+        ({"topics.exclude": "a"}, {"topics.exclude": ""}, []),
+        ({"topics.exclude": "a"}, {}, []),
+        ({"topics": "a"}, {"topics": "b", "topics.exclude": "c", "sync.group.offsets.enabled": "false"}, []),
+        ({"topics": "a"}, {"topics": "b", "enabled": "false"}, []),
+    ],
+)
+def test_groups_that_would_move_in_more_topics_than_they_did_are_refused(
+    tmp_path: Path, source: dict[str, Any], checkpoint: dict[str, Any], wrong: list[str]
+) -> None:
+    file = of_three(tmp_path, source, MOVES | checkpoint)
+    found = list[str]()
+    try:
+        files.read([file])
+    except InputError as e:
+        found = findings(e, file)
+    assert [line.split(": ")[:2] for line in found] == [["MirrorCheckpointConnector", key] for key in wrong]
+
+
+def test_a_filter_of_topics_of_a_checkpoint_connector_is_refused(tmp_path: Path) -> None:
+    file = of_three(tmp_path, {}, MOVES | {"topic.filter.class": "com.example.Own"})
+    with pytest.raises(InputError, match="MirrorCheckpointConnector: topic.filter.class: a filter is code of Java"):
+        files.read([file])
+    default = "org.apache.kafka.connect.mirror.DefaultTopicFilter"
+    assert files.read([of_three(tmp_path, {}, MOVES | {"topic.filter.class": default})]).mirrors
 
 
 def test_a_connector_of_connects_own_file_syntax_is_read(tmp_path: Path) -> None:
