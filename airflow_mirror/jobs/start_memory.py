@@ -20,7 +20,7 @@ from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.model import TopicPlan
-from airflow_mirror.plan.start_offsets import Begun
+from airflow_mirror.plan.start_offsets import Begun, known_as
 from airflow_mirror.sync.taking_over import taken_over
 
 log = logging.getLogger(__name__)
@@ -68,11 +68,14 @@ def begun_at(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, modes: 
     unknown = IDENTICAL if mirror.start_group is None else ""
     there = target.topics([name for name in names if modes.get(name, unknown) == IDENTICAL and not mirror.shares])
     begins = written(target, [TopicPartition(i.name, p) for i in there.values() for p in range(i.partitions)])
+    known = {name: known_as(info.name, info.topic_id) for name, info in names.items()}
     starts: dict[str, dict[int, int]] = {}
     for tp, log_start in begins.items():
-        starts.setdefault(names[tp.topic].topic_id, {})[tp.partition] = log_start
+        starts.setdefault(known[tp.topic], {})[tp.partition] = log_start
     for tp, position in positions.items():
-        starts.setdefault(_remembered(position)[0], {})[tp.partition] = position.offset
+        # Without an id the target topic tells whose position it is, unless the mirror selects that topic no more.
+        if topic := _remembered(position)[0] or known.get(tp.topic):
+            starts.setdefault(topic, {})[tp.partition] = position.offset
     return Begun(starts) if mirror.start_group is None else taken_over(mirror, source, target, starts)
 
 
@@ -108,7 +111,10 @@ def _metadata(topic: TopicPlan, mirror: Mirror) -> str:
 
 
 def _remembered(position: GroupPosition) -> tuple[str, str]:
-    """Return the source topic's id of a position that :func:`remember` stored, and the mode in which its copy began."""
+    """Return the source topic's id of a position that :func:`remember` stored, and the mode in which its copy began.
+
+    The id is "" where brokers have none.
+    """
     topic_id, _, mode = position.metadata.partition(" ")
     return topic_id, mode or IDENTICAL
 

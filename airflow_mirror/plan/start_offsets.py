@@ -14,11 +14,16 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan
 
 
+def known_as(name: str, topic_id: str) -> str:
+    """Return what the starts of a source topic are found by: its id, or its name where brokers have no ids."""
+    return topic_id or name
+
+
 @dataclass(frozen=True)
 class Begun:
     """The offsets at which copies began, or are to begin, and which topics have been selected since.
 
-    :param starts: first offset to copy, by source topic id and partition.
+    :param starts: first offset to copy, by source topic (:func:`known_as`) and partition.
     :param followed: returns whether the mirror has selected a topic all the time; if not in ``starts``, it is new.
     """
 
@@ -30,7 +35,7 @@ class Begun:
         """Return the starts of the mirror's last plan; none if that plan began at another moment."""
         if last is None or not mirror.begins_once or _moment(last.mirror) != _moment(mirror):
             return cls()
-        starts = {t.source_topic_id: t.starts for t in last.topics}
+        starts = {known_as(t.source_topic, t.source_topic_id): t.starts for t in last.topics}
         return cls(starts, last.mirror.selects_topic)
 
     def begin(self, topic: TopicInfo, partition: int, log_start: int, otherwise: int) -> int:
@@ -41,7 +46,8 @@ class Begun:
 
         :param otherwise: where a topic begins of which nothing is known.
         """
-        starts = self.starts.get(topic.topic_id)
+        # By its name if brokers had no ids when it began, and have some now.
+        starts = self.starts.get(known_as(topic.name, topic.topic_id), self.starts.get(topic.name))
         if starts is None:
             return log_start if self.followed(topic.name) else otherwise
         return max(log_start, starts.get(partition, log_start))

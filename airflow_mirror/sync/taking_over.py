@@ -21,7 +21,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS, TopicInfo
 from airflow_mirror.mirror import Mirror, time_ms
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.start_offsets import Begun
+from airflow_mirror.plan.start_offsets import Begun, known_as
 from airflow_mirror.sync.overlap import Overlap, is_spread, overlap
 from airflow_mirror.wire.aborted import data_batches
 from airflow_mirror.wire.cluster import WireCluster
@@ -48,8 +48,8 @@ def begun_before(mirror: Mirror, last: Plan | None, source: ClusterAdmin, target
 def taken_over(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, known: Starts = NOTHING) -> Begun:
     """Return where the mirror begins in the partitions in which ``start_group`` has a position.
 
-    :param known: by source topic id and partition: where it is known to have begun. A job that was killed while it
-        remembered that has remembered some.
+    :param known: by source topic (:func:`.known_as`) and partition: where it is known to have begun. A job that was
+        killed while it remembered that has remembered some.
     :raises InputError: the group has no position in any of the mirror's topics, although the target's hold records; or it
         has members: the tool still runs.
     :raises InputError: what the tool has written can't be told with certainty.
@@ -66,8 +66,9 @@ def taken_over(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, known
     }
     if not positions and not known:
         _require_empty(mirror, topics, target)
-    starts = {topic_id: dict(several) for topic_id, several in known.items()}
-    new = {tp: at for tp, at in positions.items() if tp.partition not in known.get(topics[tp.topic].topic_id, {})}
+    starts = {topic: dict(several) for topic, several in known.items()}
+    keys = {name: known_as(name, info.topic_id) for name, info in topics.items()}
+    new = {tp: at for tp, at in positions.items() if tp.partition not in known.get(keys[tp.topic], {})}
     if new and state not in NO_MEMBERS:
         raise InputError(
             f"start_group={group!r}",
@@ -77,10 +78,10 @@ def taken_over(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, known
         )
     for topic in sorted({tp.topic for tp in new}):
         of_topic = {tp: offset for tp, offset in new.items() if tp.topic == topic}
-        info = topics[topic]
-        if info.topic_id not in starts:
-            starts[info.topic_id] = _without_position(mirror, info, of_topic, source)
-        starts[info.topic_id] |= _of_topic(mirror, info, of_topic, source, target)
+        info, key = topics[topic], keys[topic]
+        if key not in starts:
+            starts[key] = _without_position(mirror, info, of_topic, source)
+        starts[key] |= _of_topic(mirror, info, of_topic, source, target)
     return Begun(starts)
 
 

@@ -36,6 +36,8 @@ MIRROR = Mirror(name="flow", source="src", target="dst", topics=["orders", "user
 class FakeAdmin:
     """Topics with an id and spans [log start, end) of their partitions; the positions of groups; settings."""
 
+    has_ids = True
+
     def __init__(
         self, topics: dict[str, list[tuple[Any, ...]]], settings: dict[str, dict[str, str]] | None = None
     ) -> None:
@@ -45,7 +47,7 @@ class FakeAdmin:
         return list(self.of)
 
     def topics(self, names: Any) -> dict[str, TopicInfo]:
-        return {n: TopicInfo(n, f"id-{n}", len(self.of[n]), 1) for n in names if n in self.of}
+        return {n: TopicInfo(n, f"id-{n}" * self.has_ids, len(self.of[n]), 1) for n in names if n in self.of}
 
     def offsets(self, partitions: list[TP], spec: str) -> dict[TP, int]:
         return {tp: self.of[tp.topic][tp.partition][spec == "latest"] for tp in partitions}
@@ -106,6 +108,20 @@ def test_the_memory_wins_over_a_log_that_holds_only_fillers() -> None:
     source, target = FakeAdmin({"orders": [(0, 500)]}), FakeAdmin({"orders": [(0, 60)]})
     start_memory.remember(plan_of({0: 100}), target)
     assert start_memory.begun_at(MIRROR, source, target, {}).starts == {"id-orders": {0: 100}}
+
+
+@pytest.mark.parametrize("has_ids", [False, True])
+def test_topics_of_brokers_without_ids_are_told_apart_by_name(has_ids: bool) -> None:
+    """Also once those brokers have been upgraded, and have ids. What is not selected any more has begun nothing."""
+    source = FakeAdmin({"orders": [(0, 500)], "users": [(0, 90)]})
+    source.has_ids = has_ids
+    target = FakeAdmin({"orders": [(0, 0)], "users": [(20, 40)]})
+    orders = plan_of({0: 100}).topics[0]
+    others = [replace(orders, source_topic=t, target_topic=t, starts={0: at}) for t, at in (("users", 30), ("gone", 1))]
+    topics = tuple(replace(t, source_topic_id="") for t in (orders, *others))
+    start_memory.remember(replace(plan_of({}), topics=topics), target)
+    orders_id, users_id = ("id-orders", "id-users") if has_ids else ("orders", "users")
+    assert start_memory.begun_at(MIRROR, source, target, {}).starts == {orders_id: {0: 100}, users_id: {0: 30}}
 
 
 class OnItsWay(FakeAdmin):

@@ -24,6 +24,8 @@ class FakeSource:
 
     role, principal = "source", None
 
+    has_ids = True
+
     def __init__(self, **spans: Any) -> None:
         self.spans, self.wire = spans, self
 
@@ -37,7 +39,7 @@ class FakeSource:
         return list(self.spans)
 
     def topics(self, names: list[str]) -> dict[str, TopicInfo]:
-        return {n: TopicInfo(n, f"id-of-{n}", len(self.spans[n]), 1) for n in names}
+        return {n: TopicInfo(n, f"id-of-{n}" * self.has_ids, len(self.spans[n]), 1) for n in names}
 
     def topic_configs(self, names: dict[str, TopicInfo]) -> dict[str, dict[str, ConfigEntry]]:
         return {n: configs() for n in names}
@@ -102,6 +104,16 @@ def test_a_source_topic_that_was_created_again_is_copied_whole() -> None:
     last = last_plan(orders={0: 100})
     again = replace(last, topics=(replace(last.topics[0], source_topic_id="another"),))
     assert begins(Begun.of_plan(again, LATEST), orders=[(0, 20)]) == {"orders": {0: 0}}
+
+
+@pytest.mark.parametrize("has_ids", [False, True])
+def test_topics_of_brokers_without_ids_are_told_apart_by_name(has_ids: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also once those brokers have been upgraded, and have ids."""
+    monkeypatch.setattr(FakeSource, "has_ids", has_ids)
+    last = last_plan(orders={0: 100}, orders_eu={0: 7})
+    begun = Begun.of_plan(replace(last, topics=tuple(replace(t, source_topic_id="") for t in last.topics)), LATEST)
+    found = begins(begun, orders=[(0, 200)], orders_eu=[(0, 20)], orders_us=[(3, 30)])
+    assert found == {"orders": {0: 100}, "orders_eu": {0: 7}, "orders_us": {0: 3}}
 
 
 @pytest.mark.parametrize("now", [replace(LATEST, start="earliest"), replace(LATEST, start="2026-01-01T00:00:00+00:00")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -86,6 +87,13 @@ def test_what_was_remembered_before_a_kill_stays(source: Side) -> None:
     known = {"id-of-orders": {0: 6}}
     source.state = "Empty"
     assert begun(source, Side({"orders": 3}, end=40), known) == {"id-of-orders": {0: 6, 1: 40}}
+
+
+def test_topics_of_brokers_without_ids_are_told_apart_by_name(source: Side) -> None:
+    source.infos = {name: replace(info, topic_id="") for name, info in source.infos.items()}
+    of = {"topics": ["orders", "other"], "start": "earliest"}
+    assert begun(source, Side({}), **of) == {"orders": {0: 5, 1: 40, 2: 5}, "other": {0: 7}}
+    assert begun(source, Side({}), {"other": {0: 6}}, **of) == {"orders": {0: 5, 1: 40, 2: 5}, "other": {0: 6}}
 
 
 def test_a_tool_that_still_runs_is_not_taken_over(source: Side) -> None:
