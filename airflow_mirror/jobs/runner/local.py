@@ -9,7 +9,8 @@ the job again by its directory. Where its driver runs is the matter of a :class:
 - An ended job is not changed; the next start is a new generation. Processes that it left running are ended first. The
   directories of the last hundred jobs that ended are kept, and of the last hundred starts of the tail.
 - A starter may die at any moment. Until job.json is written, the child is found by the launch lock that it inherited.
-- A job on another host is never judged by a pid. What became of a tail there, the target's ledger says (:mod:`.active`).
+- A job on another host is never judged by a pid, but by its status, which is there before the job is. What became of a
+  tail there, the target's ledger says (:mod:`.active`).
 """
 
 from __future__ import annotations
@@ -116,6 +117,9 @@ class LocalRunner:
     def _launch(self, name: str, spec: JobSpec, secrets: Mapping[str, ClientConfig]) -> Handle:
         job_dir = directory.open_generation(self.jobs / name, spec)
         launch = self.place.launch(spec, job_dir, secrets)
+        if not (status := job_dir / "status.json").exists():
+            # Another host judges the job by this file alone, and would start it again before its first word.
+            directory.write_json(status, {"state": state.RUNNING, "phase": "starting", "updated": time.time()})
         try:
             with open(job_dir / "log.txt", "ab") as log, lock(job_dir / directory.LAUNCH_LOCK) as held:
                 child = subprocess.Popen(

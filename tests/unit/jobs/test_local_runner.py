@@ -178,7 +178,7 @@ def test_a_recycled_pid_is_not_the_job(runner: LocalRunner) -> None:
 
 def test_job_of_another_host_is_not_judged_by_pid(runner: LocalRunner) -> None:
     handle = runner.ensure_started("bulk", spec("polite"), SECRETS)
-    wait_until(lambda: runner.progress(handle))
+    wait_until(lambda: (Path(handle["dir"]) / "driver.json").exists())
     there = {**handle, "host": "elsewhere", "where": "elsewhere"}
     directory.write_json(Path(handle["dir"]) / "job.json", there)
     assert runner.status({**there, "pid": 1}) == "RUNNING"
@@ -189,6 +189,17 @@ def test_job_of_another_host_is_not_judged_by_pid(runner: LocalRunner) -> None:
     report = Path(handle["dir"]) / "status.json"
     directory.write_json(report, {**json.loads(report.read_text()), "updated": time.time() - 3600})
     assert runner.status(there) == "LOST"
+    directory.write_json(Path(handle["dir"]) / "job.json", handle)
+
+
+def test_job_that_another_host_has_just_started_runs(runner: LocalRunner) -> None:
+    """It takes seconds until it says its first word. It was called lost, and started again beside itself."""
+    handle = runner.ensure_started("bulk", spec("slow_to_report"), SECRETS)
+    there = {**handle, "host": "elsewhere", "where": "elsewhere"}
+    directory.write_json(Path(handle["dir"]) / "job.json", there)
+    assert runner.status(there) == "RUNNING" and runner.progress(there)["phase"] == "starting"
+    with pytest.raises(TryAgain, match="runs on host 'elsewhere'"):
+        runner.ensure_started("bulk", spec("slow_to_report"), SECRETS)
     directory.write_json(Path(handle["dir"]) / "job.json", handle)
 
 
