@@ -6,7 +6,9 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
@@ -14,9 +16,15 @@ from typing import Any
 from airflow_mirror.copy.results import PartitionResult, summarise
 from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver.arguments import R, request_of
+from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.driver.reporting import reporting
 from airflow_mirror.jobs.request import JobRequest
+from airflow_mirror.jobs.runner.state import STALE_AFTER_S
 from airflow_mirror.jobs.runner.status import StatusFile
+
+log = logging.getLogger(__name__)
+
+_ALIVE_EVERY_S = STALE_AFTER_S / 10
 
 # The summary, and the error or None.
 Outcome = tuple[dict[str, Any], MirrorError | None]
@@ -62,7 +70,7 @@ def carry_out(asked: Callable[[], R], work: Callable[[R, StatusFile], Outcome], 
     status = StatusFile(told.job_dir)
     summary: dict[str, Any] | None = None
     error: MirrorError | None
-    with reporting(told.report, told.target, status):
+    with _said_again(status, told.job_dir), reporting(told.report, told.target, status):
         try:
             summary, error = work(asked(), status)
         except NotBegun:
@@ -77,6 +85,34 @@ def carry_out(asked: Callable[[], R], work: Callable[[R, StatusFile], Outcome], 
     if summary is not None:
         print(json.dumps(summary), flush=True)
     return 0 if error is None else 2 if isinstance(error, InputError) else 1
+
+
+@contextmanager
+def _said_again(status: StatusFile, job_dir: str) -> Iterator[None]:
+    """Keep a job's status new until the block ends, also while it waits for a cluster, or compares for an hour.
+
+    Elsewhere it would count as lost.
+
+    :param job_dir: where the status is written; "": nowhere.
+    """
+    ended, complaints = threading.Event(), Complaints(log, "status.json not written: %s")
+
+    def say() -> None:
+        while not ended.wait(_ALIVE_EVERY_S):
+            try:
+                status.update()
+            except OSError as e:  # a full disk
+                complaints.of(e)
+
+    thread = threading.Thread(target=say, name="alive", daemon=True)
+    if job_dir:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if job_dir:
+            thread.join()
 
 
 def failure(results: Iterable[PartitionResult], errors: Sequence[str]) -> MirrorError | None:

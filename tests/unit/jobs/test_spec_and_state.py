@@ -11,11 +11,15 @@ from typing import Any
 import pytest
 
 from airflow_mirror.errors import InputError, InvalidField, NeedsHuman, TryAgain
+from airflow_mirror.jobs.driver import entry
+from airflow_mirror.jobs.request import JobRequest
 from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.command import Submission, local_submit, spark_conf
-from airflow_mirror.jobs.runner.directory import open_generation, write_json
+from airflow_mirror.jobs.runner.directory import open_generation, read_json, write_json
 from airflow_mirror.jobs.runner.spec import JobSpec
 from airflow_mirror.jobs.runner.status import StatusFile, blame, ensure_final
+from tests.builders import request
+from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize(
@@ -139,6 +143,22 @@ def test_a_directory_has_one_job_until_its_process_ends(tmp_path: Path) -> None:
     gc.collect()
     with pytest.raises(TryAgain, match=str(tmp_path)):
         StatusFile(tmp_path)
+
+
+def test_a_job_that_says_nothing_for_long_is_alive_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for a queue, say, or compares: a host that shares its directory started it once more."""
+    monkeypatch.setattr(entry, "_ALIVE_EVERY_S", 0.01)
+
+    def work(_: JobRequest, status: StatusFile) -> entry.Outcome:
+        status.update("comparing")
+        for _ in range(2):
+            write_json(tmp_path / "status.json", {"updated": 0.0})
+            wait_until(lambda: (read_json(tmp_path / "status.json") or {})["updated"] > 0.0)
+        return {"records": 3}, None
+
+    assert entry.carry_out(lambda: request(JobRequest), work, entry.Told(job_dir=str(tmp_path))) == 0
+    written = json.loads((tmp_path / "status.json").read_text())
+    assert (written["state"], written["phase"], written["summary"]) == ("SUCCEEDED", "done", {"records": 3})
 
 
 def test_kinds_that_report_at_once_keep_each_others_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
