@@ -112,7 +112,7 @@ class LocalRunner:
     def _clean_up(self, handle: Handle) -> None:
         if self.reaches(handle):
             self._place_of(handle).clean_up(handle, ended_well=self.status(handle) in state.FINAL)
-        shutil.rmtree(Path(handle["dir"], "spark"), ignore_errors=True)
+            shutil.rmtree(Path(handle["dir"], "spark"), ignore_errors=True)  # of one elsewhere it may be in use
 
     def _launch(self, name: str, spec: JobSpec, secrets: Mapping[str, ClientConfig]) -> Handle:
         job_dir = directory.open_generation(self.jobs / name, spec)

@@ -192,6 +192,20 @@ def test_job_of_another_host_is_not_judged_by_pid(runner: LocalRunner) -> None:
     directory.write_json(Path(handle["dir"]) / "job.json", handle)
 
 
+def test_what_a_silent_job_of_another_host_may_use_stays(runner: LocalRunner) -> None:
+    """Its directory of shuffles was removed on a shared disk, although nobody could know that it had ended."""
+    handle = runner.ensure_started("bulk", spec("quick"), SECRETS)
+    ended(runner, handle)
+    directory.write_json(Path(handle["dir"]) / "job.json", {**handle, "host": "elsewhere", "where": "elsewhere"})
+    directory.write_json(Path(handle["dir"]) / "status.json", {"state": "RUNNING", "updated": 0.0})
+    in_use = Path(handle["dir"], "spark")
+    in_use.mkdir()
+    assert runner.ensure_started("bulk", spec("quick"), SECRETS)["generation"] == 2 and in_use.exists()
+    directory.write_json(Path(handle["dir"]) / "job.json", handle)
+    runner._clean_up(handle)
+    assert not in_use.exists()
+
+
 def test_job_that_another_host_has_just_started_runs(runner: LocalRunner) -> None:
     """It takes seconds until it says its first word. It was called lost, and started again beside itself."""
     handle = runner.ensure_started("bulk", spec("slow_to_report"), SECRETS)
