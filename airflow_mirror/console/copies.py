@@ -92,7 +92,7 @@ def follow_older(argv: Sequence[str]) -> int:
 
 
 @contextmanager
-def _of_several(stopping: threading.Event) -> Iterator[FollowOne]:
+def _of_several(stopping: threading.Event, _: int) -> Iterator[FollowOne]:
     yield lambda request: run.follow(request, StatusFile(request.job_dir), stopping=stopping)
 
 

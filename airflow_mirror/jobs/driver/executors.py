@@ -20,6 +20,7 @@ import airflow_mirror
 from airflow_mirror.config import Handover
 from airflow_mirror.errors import InputError, TryAgain
 from airflow_mirror.jobs.runner.spec import is_local
+from airflow_mirror.wording import count
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -70,6 +71,21 @@ def slots(context: SparkContext) -> int:
     # defaultParallelism is a setting, and never below 2; this is the scheduler's own count.
     running = int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
     return running or int(context.defaultParallelism)
+
+
+def require_slot_each(context: SparkContext, tails: int) -> None:
+    """Return if each of several tails can have a task: those of a tail end with it, and who waits for one waits for ever.
+
+    :raises InputError: a local master runs fewer.
+    :raises TryAgain: the executors that there are by now do.
+    """
+    if (there := slots(context)) >= tails:
+        return
+    what = f"{tails} sources are followed, and {context.master} runs {count(there, 'task')} at the same time"
+    cause = "each needs one that runs all the time"
+    if is_local(context.master):
+        raise InputError(what, cause, f"Give local[{tails}] or more, or follow them in several applications.")
+    raise TryAgain(what, cause, "Give the application more cores, or follow them in several applications.")
 
 
 def handover_for(context: SparkContext, settings_from: str, *references: str) -> Handover:

@@ -50,14 +50,14 @@ def run(
     parse: Callable[[Sequence[str]], argparse.Namespace],
     asked: Callable[[argparse.Namespace], TailRequest],
     work: Callable[[TailRequest, StatusFile], Outcome],
-    of_several: Callable[[threading.Event], AbstractContextManager[FollowOne]],
+    of_several: Callable[[threading.Event, int], AbstractContextManager[FollowOne]],
     tasks: str = "--tasks",
 ) -> int:
     """Run a tail with an older tool's command line, or with one of its own; return the exit status.
 
     :param parse: reads a command line of the tail's own. :param asked: makes a request of it.
     :param work: follows one source; see :func:`.entry.carry_out`.
-    :param of_several: yields what follows one of several sources.
+    :param of_several: yields what follows one of several sources, given how many.
     :param tasks: the tail's option for how many copy at once.
     """
     if not flags.is_old(argv):
@@ -88,7 +88,7 @@ def run(
 
         @contextmanager
         def several(stopping: threading.Event) -> Iterator[FollowOne]:
-            with of_several(stopping) as one:
+            with of_several(stopping, len(jobs)) as one:
                 yield lambda job: _but_what_others_have(settled(job), one)
 
         first, *others = jobs.values()

@@ -84,10 +84,11 @@ class SparkCrew:
     """The tasks of one application; see :class:`.crew.Crew`.
 
     :param scratch: a directory of this job. :param settings_from: as for :func:`.executors.handover_for`.
+    :param crews: how many share the application's slots.
     """
 
-    def __init__(self, context: Any, scratch: Path, settings_from: str) -> None:
-        self._context, self._scratch, self._settings_from = context, scratch, settings_from
+    def __init__(self, context: Any, scratch: Path, settings_from: str, crews: int = 1) -> None:
+        self._context, self._scratch, self._settings_from, self._crews = context, scratch, settings_from, crews
         self._numbers = count(1)
         self._handed: Handover | None = None
         self._group = ""  # of the copy that runs
@@ -98,8 +99,8 @@ class SparkCrew:
         return hosts_of(self._context)
 
     def slots(self) -> int:
-        """See :func:`.executors.slots`."""
-        return executors.slots(self._context)
+        """See :func:`.executors.slots`. An equal share: the tasks of a tail hold their slots until it ends."""
+        return max(1, executors.slots(self._context) // self._crews)
 
     def copy(self, dealt: Sequence[Sequence[CopyRange]], work: CopyWork) -> list[PartitionResult]:
         """Copy in one Spark job."""
@@ -160,7 +161,7 @@ def spark_crew(name: str, settings_from: str, stopping: threading.Event | None =
 
 
 @contextmanager
-def crew_of(context: Any, settings_from: str) -> Iterator[SparkCrew]:
-    """Yield tasks of a context that others use as well."""
+def crew_of(context: Any, settings_from: str, crews: int = 1) -> Iterator[SparkCrew]:
+    """Yield tasks of a context that so many crews share."""
     with tempfile.TemporaryDirectory(prefix="airflow-mirror-spark-") as scratch:
-        yield SparkCrew(context, Path(scratch), settings_from)
+        yield SparkCrew(context, Path(scratch), settings_from, crews)

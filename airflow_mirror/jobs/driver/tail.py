@@ -15,6 +15,7 @@ from airflow_mirror.common.signals import stop_by_signals
 from airflow_mirror.jobs.driver import arguments as cli
 from airflow_mirror.jobs.driver import older, together
 from airflow_mirror.jobs.driver.entry import Outcome
+from airflow_mirror.jobs.driver.executors import require_slot_each
 from airflow_mirror.jobs.driver.following import follow
 from airflow_mirror.jobs.driver.publication import open_publication
 from airflow_mirror.jobs.driver.session import spark_context
@@ -49,14 +50,15 @@ def work(request: TailRequest, status: StatusFile) -> Outcome:
 
 
 @contextmanager
-def _of_several(stopping: threading.Event) -> Iterator[FollowOne]:
-    """Yield what follows one of several sources, all of them in one application of Spark."""
+def _of_several(stopping: threading.Event, count: int) -> Iterator[FollowOne]:
+    """Yield what follows one of so many sources, all of them in one application of Spark."""
     with spark_context("airflow-mirror tail", stopping) as context:
 
         def one(request: TailRequest) -> Outcome:
+            require_slot_each(context, count)
             status = StatusFile(None)
             with closing(open_publication(request, status)) as publication:
-                muster = lambda _: crew_of(context, request.settings_from)  # noqa: E731
+                muster = lambda _: crew_of(context, request.settings_from, count)  # noqa: E731
                 return follow(request, status, publication, muster, stopping=stopping)
 
         yield one

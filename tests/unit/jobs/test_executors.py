@@ -9,9 +9,11 @@ import subprocess
 import sys
 import threading
 import zipfile
+from contextlib import ExitStack
 from importlib.metadata import requires, version
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -21,8 +23,9 @@ from packaging.utils import canonicalize_name
 from airflow_mirror import __version__
 from airflow_mirror.compat import stores
 from airflow_mirror.config import ClientConfig, Handover, load
-from airflow_mirror.errors import InputError, InvalidField
+from airflow_mirror.errors import InputError, InvalidField, TryAgain
 from airflow_mirror.jobs.driver import executors
+from airflow_mirror.jobs.driver.spark_crew import crew_of
 from airflow_mirror.jobs.runner import package
 from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.spec import JobSpec
@@ -256,3 +259,30 @@ def test_cluster_is_sent_the_zip_and_local_master_nothing(tmp_path: Path) -> Non
     assert zipfile.is_zipfile(tmp_path / "airflow_mirror.zip")
     here = ThisHost().launch(JobSpec(kind="bulk_copy", mirror={}), tmp_path, settings)
     assert "--py-files" not in here.command
+
+
+class Context:
+    """A SparkContext that runs so many tasks at the same time."""
+
+    def __init__(self, slots: int, master: str = "local[*]") -> None:
+        self.master, self.defaultParallelism = master, 2 if master.startswith("spark:") else slots
+        profiles = SimpleNamespace(defaultResourceProfile=lambda: "default")
+        scala = SimpleNamespace(resourceProfileManager=lambda: profiles, maxNumConcurrentTasks=lambda _: slots)
+        self._jsc = SimpleNamespace(sc=lambda: scala)
+
+
+@pytest.mark.parametrize("tails", [1, 2, 3])
+def test_tails_of_one_application_share_its_slots(tails: int) -> None:
+    """Their tasks end with them: one live source took all, and no other one was ever copied."""
+    context: Any = Context(slots=3)
+    executors.require_slot_each(context, tails)
+    with ExitStack() as stack:
+        crews = [stack.enter_context(crew_of(context, "driver", tails)) for _ in range(tails)]
+        assert all(crew.slots() >= 1 for crew in crews) and sum(crew.slots() for crew in crews) <= 3
+
+
+@pytest.mark.parametrize(("master", "error"), [("local[1]", InputError), ("spark://host:7077", TryAgain)])
+def test_tails_without_a_slot_each_are_refused(master: str, error: type) -> None:
+    context: Any = Context(slots=1, master=master)
+    with pytest.raises(error, match="2 sources are followed, and .* runs 1 task at the same time"):
+        executors.require_slot_each(context, 2)

@@ -268,7 +268,8 @@ class Sources:
         self.tried: dict[str, int] = dict.fromkeys(tries, 0)
 
     @contextmanager
-    def __call__(self, stopping: threading.Event) -> Iterator[FollowOne]:
+    def __call__(self, stopping: threading.Event, count: int) -> Iterator[FollowOne]:
+        assert count == len(self.tried)
         self._stopping = stopping
         yield self.follow
 
@@ -352,7 +353,7 @@ def test_of_a_topic_that_both_sources_have_only_that_one_is_refused_to_the_secon
     followed: list[tuple[str, list[str]]] = []
 
     @contextmanager
-    def of_several(stopping: threading.Event) -> Iterator[FollowOne]:
+    def of_several(stopping: threading.Event, _: int) -> Iterator[FollowOne]:
         def follow(job: TailRequest) -> Outcome:
             mirror = job.mirror
             chosen = [name for name in ("a.own", "a.both", "axboth") if mirror.selects_topic(name)]
