@@ -31,8 +31,6 @@ from airflow_mirror.sync.topics import create_target_topics
 
 log = logging.getLogger(__name__)
 
-_PATIENCE_S = 120.0  # for its first group the cluster has to create the topic of committed offsets
-
 
 def plan_by_hand(request: CopyRequest) -> Plan:
     """Plan, and prepare the target's topics for the copy.
