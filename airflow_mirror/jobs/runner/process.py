@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 JOB_DIR_VARIABLE = "AIRFLOW_MIRROR_JOB_DIR"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _STATE, _SESSION, _START_TICK = 0, 3, 19  # fields of /proc/<pid>/stat after the command's closing parenthesis
 
 
@@ -26,12 +27,20 @@ def hostname() -> str:
 
 
 def here() -> str:
-    """Return where a pid means something: the host and its process namespace, which a container has of its own."""
+    """Return where a pid means something: the host since it was booted, and the process namespace of a container.
+
+    Names are not enough: machines made of one image may share theirs, and the number of the first namespace is the same
+    on all.
+    """
     try:
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
         namespace = ""
-    return f"{hostname()} {namespace}".strip()
+    try:
+        boot = _BOOT_ID.read_text(encoding="utf-8").strip()
+    except OSError:
+        boot = ""
+    return " ".join(filter(None, (hostname(), namespace, boot)))
 
 
 def started_at(pid: int) -> int | None:

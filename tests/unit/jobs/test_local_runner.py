@@ -206,6 +206,18 @@ def test_what_a_silent_job_of_another_host_may_use_stays(runner: LocalRunner) ->
     assert not in_use.exists()
 
 
+def test_machines_of_one_name_are_not_one_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each declared the other's processes gone: outside of containers the namespace has the same number everywhere."""
+    seen = set()
+    monkeypatch.setattr(process, "_BOOT_ID", tmp_path / "boot_id")
+    for text in ("one\n", "other\n"):
+        (tmp_path / "boot_id").write_text(text)
+        assert process.here() == process.here()
+        seen.add(process.here())
+    (tmp_path / "boot_id").unlink()
+    assert len({*seen, process.here()}) == 3 and process.here().startswith(process.hostname())
+
+
 def test_job_that_another_host_has_just_started_runs(runner: LocalRunner) -> None:
     """It takes seconds until it says its first word. It was called lost, and started again beside itself."""
     handle = runner.ensure_started("bulk", spec("slow_to_report"), SECRETS)
