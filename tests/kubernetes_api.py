@@ -58,7 +58,8 @@ class Api:
     def _kept(self, key: Key, body: dict[str, Any]) -> dict[str, Any]:
         before = self.objects.get(key, {"metadata": {"uid": str(uuid.uuid4())}})
         own = {"uid": before["metadata"]["uid"], "resourceVersion": "1", "namespace": key[0]}
-        self.objects[key] = {**body, "metadata": {**body.get("metadata", {}), **own}}
+        status = {"status": {"phase": "Pending"}} if key[1] == "pods" else {}  # without one Spark can't say it
+        self.objects[key] = {**status, **body, "metadata": {**body.get("metadata", {}), **own}}
         return self.objects[key]
 
 

@@ -85,6 +85,7 @@ def test_driver_is_a_pod_with_names_of_secrets_and_is_deleted_by_its_name(
 
     assert on.kill(name.removeprefix("airflow-mirror-"))
     assert api.of("pods") == {}
+    assert not on.kill(name.removeprefix("airflow-mirror-")), "nothing is there any more"
 
 
 def test_api_server_that_is_away_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ _NAMESPACE, _POD = "spark.kubernetes.namespace", "spark.kubernetes.driver.pod.na
 _IMAGES = ("spark.kubernetes.driver.container.image", "spark.kubernetes.container.image")
 _UPLOADS = "spark.kubernetes.file.upload.path"
 _PATIENCE_S = 120.0
+_NOT_FOUND = "Application not found."  # Spark's words for a pod that is not there
 
 
 class Kubernetes(Elsewhere):
@@ -90,7 +91,13 @@ class Kubernetes(Elsewhere):
 
         :raises TryAgain: Kubernetes does not answer, or refuses.
         """
-        command = self.kill_command(job)
+        # To Spark it is a success to kill what is not there: a tail that runs elsewhere would be taken for ended.
+        if _NOT_FOUND in self._answer(self._command("--status", job)):
+            return False
+        self._answer(self.kill_command(job))
+        return True
+
+    def _answer(self, command: list[str]) -> str:
         env = {**os.environ, "SPARK_HOME": str(spark_home())}
         try:
             done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_PATIENCE_S, env=env)
@@ -98,12 +105,15 @@ class Kubernetes(Elsewhere):
             raise silent("Kubernetes", f"no answer within {_PATIENCE_S:.0f} s") from None
         if done.returncode:
             raise silent("Kubernetes", (done.stderr.strip() or done.stdout.strip())[-1000:])
-        return True
+        return f"{done.stdout}{done.stderr}"
 
     def kill_command(self, job: str) -> list[str]:
         """Return the command that deletes the driver's pod of a job."""
+        return self._command("--kill", job)
+
+    def _command(self, action: str, job: str) -> list[str]:
         submit = str(spark_home() / "bin" / "spark-submit")
-        return [submit, "--master", self._master, "--kill", f"{self._namespace}:{pod_of(job)}"]
+        return [submit, "--master", self._master, action, f"{self._namespace}:{pod_of(job)}"]
 
     def why(self, job: str) -> str:
         """See :class:`.cluster_mode.Elsewhere`."""

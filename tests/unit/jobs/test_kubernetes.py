@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -63,6 +66,21 @@ def test_pod_is_named_after_the_job_and_found_by_that(place: Kubernetes) -> None
     assert place.kill_command("abc")[1:] == [
         "--master", "k8s://https://api:6443", "--kill", "mirrors:airflow-mirror-abc",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_pod_that_is_not_there_is_not_killed(place: Kubernetes, is_there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To Spark that is a success: a tail on another host copied on while its task was green."""
+    asked: list[str] = []
+
+    def run(command: list[str], **_: Any) -> Any:
+        asked.append(command[3])
+        said = "phase: Running" if is_there or command[3] == "--kill" else "Application not found."
+        return SimpleNamespace(returncode=0, stdout="", stderr=f"Submitting a request ...\n{said}\n")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert place.kill("abc") is is_there
+    assert asked == ["--status", *(["--kill"] if is_there else [])]
 
 
 @pytest.mark.parametrize(
