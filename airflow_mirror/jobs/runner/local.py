@@ -80,7 +80,9 @@ class LocalRunner:
         """Remove the directories of the oldest jobs that ended, beyond those that are kept."""
         ended = [h for job in self.jobs.iterdir() if job.is_dir() and (h := self.find(job.name)) is not None]
         ended = [h for h in ended if h["name"] != TAIL and self.status(h) != state.RUNNING]
-        for handle in sorted(ended, key=lambda h: Path(h["dir"]).stat().st_mtime)[: -self._keep]:
+        # By where they are: a handle names where it was before the home was moved.
+        by_age = sorted(ended, key=lambda h: (self.jobs / h["name"] / str(h["generation"])).stat().st_mtime)
+        for handle in by_age[: -self._keep]:
             shutil.rmtree(self.jobs / handle["name"], ignore_errors=True)
         for job_dir in self._old_tails():
             shutil.rmtree(job_dir, ignore_errors=True)

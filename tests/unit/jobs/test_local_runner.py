@@ -332,6 +332,21 @@ def test_of_the_jobs_that_ended_only_the_last_are_kept(runner: LocalRunner) -> N
     assert sorted(p.name for p in runner.jobs.iterdir() if p.is_dir()) == ["window-2", "window-3", "window-4"]
 
 
+def test_old_jobs_of_a_home_that_was_moved_are_forgotten(runner: LocalRunner) -> None:
+    """The task failed behind the start of its job, because the old ones' directories were looked for where they were."""
+    for n in range(2):
+        handle = runner.ensure_started(f"window-{n}", spec("quick"), SECRETS)
+        ended(runner, handle)
+        wait_until(lambda h=handle: not process.is_alive(h["pid"], h["started"]))
+        os.utime(handle["dir"], (n, n))
+    moved = runner.jobs.parent.rename(runner.jobs.parent.with_name("moved"))
+    runner = LocalRunner(moved, runner.place, keep=1)
+    handle = runner.ensure_started("window-2", spec(), SECRETS)
+    assert runner.status(handle) == "RUNNING"
+    assert sorted(p.name for p in runner.jobs.iterdir() if p.is_dir()) == ["window-1", "window-2"]
+    runner.cancel(handle, grace_s=0.5)
+
+
 def test_of_the_tails_starts_the_last_are_kept_and_each_that_runs(runner: LocalRunner) -> None:
     """Each is a generation of one job. An older one may run on another host that shares the directory."""
     runner = LocalRunner(runner.jobs.parent, runner.place, keep=3)
