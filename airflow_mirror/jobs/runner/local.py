@@ -167,14 +167,16 @@ class LocalRunner:
         return [h for h in handles if h is not None and self.status(h) == state.RUNNING]
 
     def _recover(self, job_dir: Path) -> Handle:
-        """Build the handle of a start whose starter died before it wrote job.json."""
-        found: list[int] = []
+        """Build the handle of a start whose starter died before it wrote job.json. One that lives still writes it."""
+        found, written = list[int](), job_dir / "job.json"
         deadline = time.monotonic() + _LAUNCH_S
         # The lock is held from before the fork; the mark in the environment exists from the exec on.
         while is_locked(job_dir / directory.LAUNCH_LOCK) and not found and time.monotonic() < deadline:
+            if known := directory.read_json(written):
+                return known
             found = process.members(job_dir)
             time.sleep(0 if found else 0.05)
-        return self._record(job_dir, found[0] if found else 0)
+        return directory.read_json(written) or self._record(job_dir, found[0] if found else 0)
 
     # --- watch --------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ import pytest
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import InputError, JobFailed, JobNeedsHuman, TryAgain, WriterRuns
-from airflow_mirror.jobs.runner import directory, process
+from airflow_mirror.jobs.runner import directory, local, process
 from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.command import Submission
 from airflow_mirror.jobs.runner.local import LocalRunner
@@ -142,6 +142,22 @@ def test_job_whose_starter_died_before_job_json_is_found(runner: LocalRunner, mo
     assert handle["generation"] == 1
     assert process.members(Path(handle["dir"])) == [handle["pid"]]
     assert runner.status(handle) == "RUNNING"
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_job_whose_starter_is_still_at_it_is_left_to_it(
+    runner: LocalRunner, is_held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who looked for a job while another host started it wrote that it had none: the job was lost to all."""
+    job_dir = directory.open_generation(runner.jobs / "bulk", spec())
+    theirs = {"name": "bulk", "generation": 1, "dir": str(job_dir), "where": "elsewhere", "pid": 7}
+
+    def look(_: Path) -> bool:
+        directory.write_json(job_dir / "job.json", theirs)
+        return is_held
+
+    monkeypatch.setattr(local, "is_locked", look)
+    assert runner.find("bulk") == theirs == directory.read_json(job_dir / "job.json")
 
 
 def test_generation_without_a_child_is_lost_and_next_is_new(runner: LocalRunner) -> None:
