@@ -84,7 +84,7 @@ def lock(path: Path, wait_s: float | None = None) -> IO[str]:
 def is_locked(path: Path) -> bool:
     """Return whether any process holds the lock on ``path``."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, "r+", encoding="utf-8") as file:  # NFS locks for writing only what is open for that
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import stat
 import subprocess
 import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -99,6 +102,21 @@ def test_lock_is_held_until_its_last_inheritor_ends(tmp_path: Path) -> None:
     assert is_locked(path), "its first holder has gone, its child has not"
     child.communicate()
     assert not is_locked(path)
+
+
+def test_locks_are_asked_for_as_nfs_wants_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It makes them of locks of ranges: EBADF, where a file is open only to be read."""
+    real = fcntl.flock
+
+    def flock(file: IO[str], operation: int) -> None:
+        if operation & fcntl.LOCK_EX and not file.writable():
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        real(file, operation)
+
+    monkeypatch.setattr(files.fcntl, "flock", flock)  # type: ignore[attr-defined]
+    with lock(tmp_path / "lock", wait_s=0.0):
+        assert is_locked(tmp_path / "lock")
+    assert not is_locked(tmp_path / "lock")
 
 
 def test_lock_of_another_is_refused_after_the_wait(tmp_path: Path) -> None:
