@@ -88,7 +88,7 @@ def measure(source: Cluster, target: Cluster) -> dict[str, float]:
         ClusterAdmin(ClientConfig(target.admin_properties(), "target")) as there,
     ):
         names = clock("select topics", lambda: select_topics(mirror, here))
-        empty = clock("read the target", lambda: read_target(there, names))
+        empty = clock("read the target", lambda: read_target(mirror, there, names))
         full = clock("read the source", lambda: read_source(mirror, here, names))
         samples = clock("sample holes", lambda: holes.sample(here.config, full.topics, committed=True))
         rights = clock("probe the target", lambda: probe(there, mirror.name))

@@ -100,7 +100,7 @@ def draft(
         return Draft(left_out=returning, upstream=upstream)
     here = read_topics(source, kept, "earliest" if mirror.begins_once else mirror.start)
     new = {name: state for name, state in here.items() if name not in planned}
-    there = read_target(target, [mirror.naming.target_topic(name) for name in new])
+    there = read_target(mirror, target, [mirror.naming.target_topic(name) for name in new])
     again = created_again(mirror, plan.source_cluster_id, new, there, decisions)
     here, new = ({name: state for name, state in some.items() if name not in again} for some in (here, new))
     here = with_age(here, source, mirror, now)

@@ -39,7 +39,7 @@ from airflow_mirror.plan.selection import gone_topics, other_topics, select_topi
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.plan.start_offsets import Begun
 from airflow_mirror.plan.target_configs import try_configs
-from airflow_mirror.plan.targets import contradicts, kind_of
+from airflow_mirror.plan.targets import contradicts
 from airflow_mirror.plan.upstream import read_upstream
 
 
@@ -93,15 +93,14 @@ def build(
     names, returning = without_returning(mirror, names, upstream, target.cluster_id())
     # The target first: read second, it would seem ahead of the source while a tail is copying.
     try:
-        there = read_target(target, [mirror.naming.target_topic(name) for name in names])
+        there = read_target(mirror, target, [mirror.naming.target_topic(name) for name in names])
     except MissingRight:
         if (it := source.cluster_id()) == target.cluster_id():  # then no right helps
             raise blocked([str(one_cluster(mirror, it))]) from None
         raise
-    by_address = kind_of("auto", target.config.bootstrap)
-    kind = kind_of(mirror.target_kind, target.config.bootstrap)
-    there = replace(there, kind=kind, kind_by_address=by_address, served=brokers.served)
-    forbidden = there.managed is not None and bool(there.managed.forbids) or contradicts(mirror.target_kind, by_address)
+    there = replace(there, served=brokers.served)
+    forbidden = there.managed is not None and bool(there.managed.forbids)
+    forbidden = forbidden or contradicts(mirror.target_kind, there.kind_by_address)
     forbidden = forbidden or mirror.target_kind != "auto" and bool(there.unlike)
     if forbidden:
         probe_target = to_copy = False  # nothing is tried: such a cluster has answers of its own

@@ -19,7 +19,7 @@ from airflow_mirror.plan.finite_hold import TO_BEGIN, too_old
 from airflow_mirror.plan.ledger_writers import Writer
 from airflow_mirror.plan.start_offsets import Begun
 from airflow_mirror.plan.target_configs import read_own_configs
-from airflow_mirror.plan.targets import KINDS, Managed
+from airflow_mirror.plan.targets import KINDS, Managed, kind_of
 from airflow_mirror.plan.upstream import Upstream
 from airflow_mirror.wire.errors import ApiNotServed
 from airflow_mirror.wire.served import Without
@@ -217,8 +217,8 @@ def hides_groups(cluster: ClusterAdmin) -> bool:
         return False
 
 
-def read_target(target: ClusterAdmin, names: Collection[str]) -> Inventory:
-    """Read the named topics that exist on the target."""
+def read_target(mirror: Mirror, target: ClusterAdmin, names: Collection[str]) -> Inventory:
+    """Read the named topics that exist on the target, and of which kind of managed cluster it is."""
     cluster_id, brokers = target.cluster_id(), target.broker_count()
     try:
         by_broker: Mapping[int, Mapping[str, ConfigEntry]] | None = target.broker_configs()
@@ -229,10 +229,11 @@ def read_target(target: ClusterAdmin, names: Collection[str]) -> Inventory:
         usable = target.usable_bytes()
     except MissingRight:
         usable = {}
-    topics = read_topics(target, names)
+    topics, bootstrap = read_topics(target, names), target.config.bootstrap
     return Inventory(
         cluster_id=cluster_id, brokers=brokers, topics=topics, broker_configs=by_broker, own_configs=own,
         sizes=_sizes(target, topics), usable_bytes=usable, quotas=_quotas(target),
+        kind=kind_of(mirror.target_kind, bootstrap), kind_by_address=kind_of("auto", bootstrap),
     )  # fmt: skip
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_mirror.common.policy import Policy
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.kafka.model import TopicInfo
-from airflow_mirror.plan import Plan, amend
+from airflow_mirror.plan import Plan, amend, holes, inventory
 from airflow_mirror.plan.amend import changes, decide_each, draft
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.holes import HoleSamples
@@ -155,6 +157,22 @@ def test_new_topic_is_copied_from_its_beginning(start: str, asked: str, monkeypa
     with pytest.raises(Found):
         draft(made("orders", start=start), None, None, ["users"], NOW, {})  # type: ignore[arg-type]
     assert seen == [asked]
+
+
+def test_new_topic_gets_the_replicas_that_every_topic_of_the_targets_kind_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source with one broker says nothing of Confluent Cloud, which refuses any number but three."""
+    monkeypatch.setattr(amend, "read_upstream", lambda *_: Upstream("c1"))
+    monkeypatch.setattr(amend, "read_topics", lambda *_: {"users": a_topic("users", replicas=1)})
+    monkeypatch.setattr(inventory, "read_topics", lambda *_: {})
+    monkeypatch.setattr(holes, "sample", lambda *_, **__: HoleSamples())
+    monkeypatch.setattr(amend, "refusals", lambda *_: {})
+    target: Any = SimpleNamespace(
+        config=ClientConfig({"bootstrap.servers": "pkc-abc12.eu-west-1.aws.confluent.cloud:9092"}),
+        cluster_id=lambda: "c2", broker_count=lambda: 6, broker_configs=dict, topic_names=list, usable_bytes=dict,
+        principal=None, quotas=dict, wire=SimpleNamespace(log_sizes=lambda _: {}),
+    )  # fmt: skip
+    (users,) = draft(made("orders"), SimpleNamespace(config=None), target, ["users"], NOW, {}).topics  # type: ignore[arg-type]
+    assert users.replication_factor == 3
 
 
 @pytest.mark.parametrize(
