@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 
 from airflow_mirror.errors import InvalidField
 
@@ -81,7 +82,16 @@ def matches(patterns: Iterable[str], name: str) -> bool:
     """Return whether one of the patterns is a name, or matches the whole of it; a dot is any character, as a group's id
     may have line breaks.
     """
-    return any(p == name or re.fullmatch(p, name, re.DOTALL) for p in patterns)
+    names, expressions = _compiled(tuple(patterns))
+    return name in names or any(one.fullmatch(name) for one in expressions)
+
+
+@lru_cache
+def _compiled(patterns: tuple[str, ...]) -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
+    """Return patterns as names and as expressions. Python's own cache holds 512, and a list may be longer: each of its
+    expressions would be compiled again for each name.
+    """
+    return frozenset(patterns), tuple(re.compile(p, re.DOTALL) for p in patterns)
 
 
 def is_name(pattern: str) -> bool:

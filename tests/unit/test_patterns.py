@@ -53,6 +53,16 @@ def test_all_groups_are_all_of_them_whatever_is_in_their_ids(group: str) -> None
     assert not excluding.selects_group(group)
 
 
+def test_an_expression_of_a_long_list_is_compiled_once_for_all_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's own cache of 512 holds none of them by the time that the next name is looked at."""
+    patterns = tuple(f"topic-{n}[.].*" for n in range(600))
+    compiler: Any = vars(re).get("_compiler") or vars(re)["sre_compile"]  # before Python 3.11
+    compiled, compile_ = [], compiler.compile
+    monkeypatch.setattr(compiler, "compile", lambda *args: compiled.append(args) or compile_(*args))
+    found = [name for name in ("topic-599.a", "topic-7.a", "topic-7") if matches(patterns, name)]
+    assert found == ["topic-599.a", "topic-7.a"] and len(compiled) == len(patterns)
+
+
 def test_what_is_selected_matches_the_whole_name() -> None:
     mirror = Mirror(name="m", source="s", target="t", topics="orders|pay.*, users", exclude_topics="pay[.]tmp, .*-dlq")
     names = ["orders", "orders2", "payments", "pay.tmp", "pay-dlq", "users", "my-users"]
