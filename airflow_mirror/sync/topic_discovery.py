@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from airflow_mirror.copy.offsets.topic import make_ready
-from airflow_mirror.errors import BrokerError, InputError, LeaseLost, LeaseUnconfirmed, MirrorError
+from airflow_mirror.errors import BrokerError, InputError, LeaseLost, LeaseUnconfirmed, MirrorError, TryAgain
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.plan import ledger_store
@@ -118,9 +118,9 @@ class TopicFollower(Pass[AmendingReport]):
 
     def _add(self, plan: Plan, names: Sequence[str], report: AmendingReport, now: datetime) -> Plan:
         """Add topics to the plan, as far as that is possible; return the plan."""
-        drafted = self._draft(plan, names, now, self._ledger.values())
+        drafted, known = self._draft(plan, names, now, self._ledger.values()), {t.source_topic for t in plan.topics}
         if drafted.upstream.is_target:
-            until_ms, known = now.timestamp() * 1000 - _CLAIMED_MS, {t.source_topic for t in plan.topics}
+            until_ms = now.timestamp() * 1000 - _CLAIMED_MS
             young = {name for name, since_ms in self._seen.items() if since_ms > until_ms} - known
             early = {t.source_topic: _NEXT for t in drafted.topics if t.source_topic in young}
             drafted.left_out |= early
@@ -135,7 +135,7 @@ class TopicFollower(Pass[AmendingReport]):
                 if topic.target_topic in taken:
                     report.left_out.append(f"{topic.source_topic}: {taken[topic.target_topic]}")
                     continue
-                self._make(replace(plan, topics=(topic,)), topic)
+                self._make(replace(plan, topics=(topic,)), topic, topic.source_topic not in known)
                 made.append(topic)
             except (Stopped, LeaseLost, LeaseUnconfirmed):
                 raise
@@ -172,13 +172,20 @@ class TopicFollower(Pass[AmendingReport]):
             found.upstream = replace(one.upstream, owners={**found.upstream.owners, **one.upstream.owners})
         return found
 
-    def _make(self, one: Plan, topic: TopicPlan) -> None:
+    def _make(self, one: Plan, topic: TopicPlan, new: bool) -> None:
         """Have the target hold a topic as planned, without a record.
 
-        :param one: the plan with this topic alone.
+        :param one: the plan with this topic alone. :param new: it is not in the plan yet.
+        :raises TryAgain: somebody else has created it since it was drafted.
         """
         with self._granted() as permit:
-            create_target_topics(one, self._target, permit)
+            made = create_target_topics(one, self._target, permit)
+            if new and not topic.target_exists and topic.target_topic in made.existing:
+                # By somebody else, as they please; or by a request of ours whose answer was lost.
+                raise TryAgain(
+                    f"topic {topic.target_topic!r} was created on the target meanwhile",
+                    "its records, settings and replicas were not looked at", "The next look does that.",
+                )  # fmt: skip
             if topic.target_exists:
                 sync_configs(one, self._source, self._target, permit, hold=True)
             if mapped_topics(one):

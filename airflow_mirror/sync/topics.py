@@ -44,24 +44,18 @@ def create_target_topics(plan: Plan, target: ClusterAdmin, permit: Permit) -> To
     """Create the plan's missing topics, add partitions to those of ours that lack them, and read everything back.
 
     :param permit: asked before each request: that the topics are the mirror's still.
-    :raises InputError: a topic that is not ours has too few partitions; nothing was created.
+    :raises InputError: a topic that is not ours has too few partitions; nothing was created, unless somebody else created
+        it meanwhile.
     :raises NotKept: a created topic reads back differently.
     """
     wanted = {t.target_topic: t for t in plan.topics}
     before = target.topics(wanted)
-    keeps_counts = plan.mirror.partitioning != "by_key"
-    short = [
-        t for name, t in wanted.items() if name in before and before[name].partitions < t.partitions and keeps_counts
-    ]
-    foreign = [t for t in short if t.target_topic not in plan.known_topics]
-    if foreign:
-        raise InputError(
-            "topics on the target can't take the source's records; nothing was created",
-            [f"{t.target_topic}: {before[t.target_topic].partitions} partitions, {t.partitions} needed" for t in foreign],
-            "Grow or re-create them, or exclude them from the mirror.",
-        )
+    short = _short(plan, before, "nothing was created")
     missing = [t for name, t in wanted.items() if name not in before]
     created = _create(target, missing, permit)
+    if others := {t.target_topic for t in missing}.difference(created):
+        settle(lambda: [f"{name}: does not exist" for name in sorted(others - target.topics(others).keys())], "topics")
+        short += _short(plan, target.topics(others), "they were created meanwhile")  # with whatever their creator wished
     for topic in short:
         target.grow_partitions(topic.target_topic, topic.partitions, permit)
     settle(lambda: _unmade(target, [wanted[name] for name in created], short), "topics")
@@ -72,6 +66,26 @@ def create_target_topics(plan: Plan, target: ClusterAdmin, permit: Permit) -> To
         existing=tuple(sorted(t.target_topic for t in existing)),
         differences=tuple(_wrong(target, existing, [t.target_topic for t in existing])),
     )
+
+
+def _short(plan: Plan, there: Mapping[str, TopicInfo], known: str) -> list[TopicPlan]:
+    """Return the planned topics that are there with too few partitions.
+
+    :param known: what else is to be said of them.
+    :raises InputError: one of them is not ours.
+    """
+    if plan.mirror.partitioning == "by_key":  # that takes any count
+        return []
+    found = {t.target_topic: t for t in plan.topics if t.target_topic in there}
+    short = [t for name, t in found.items() if there[name].partitions < t.partitions]
+    foreign = [t for t in short if t.target_topic not in plan.known_topics]
+    if foreign:
+        raise InputError(
+            f"topics on the target can't take the source's records; {known}",
+            [f"{t.target_topic}: {there[t.target_topic].partitions} partitions, {t.partitions} needed" for t in foreign],
+            "Grow or re-create them, or exclude them from the mirror.",
+        )
+    return short
 
 
 def _create(target: ClusterAdmin, topics: Iterable[TopicPlan], permit: Permit) -> list[str]:

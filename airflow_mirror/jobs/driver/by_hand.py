@@ -55,7 +55,12 @@ def plan_by_hand(request: CopyRequest) -> Plan:
             _check_held(ready, target)
         begin(plan, target)
         permit = since_decided(ledger, lambda: require_active(ledger, plan, target))
-        create_target_topics(plan, target, permit)
+        created = create_target_topics(plan, target, permit).created
+        if late := [t for t in plan.topics if not t.target_exists and t.target_topic not in created]:
+            # Somebody else has created them behind the plan, with settings of their own.
+            if not request.hold:
+                _check_held(late, target)
+            ready += late
         if ready:
             report = sync_configs(replace(plan, topics=tuple(ready)), source, target, permit, hold=True)
             for line in report.drift:
@@ -109,7 +114,7 @@ def _check_held(topics: Iterable[TopicPlan], target: ClusterAdmin) -> None:
     filled = {tp.topic for tp in written(target, [TopicPartition(n, p) for n, c in counts.items() for p in range(c)])}
     if filled:
         raise InputError(
-            "target topics that hold data are not ready for a copy; nothing was touched",
+            "target topics that hold data are not ready for a copy; they were not touched",
             [f"{name}: {line}" for name in sorted(filled) for line in wrong[name]],
             "Set this yourself, or run again with --hold: the job then sets it and logs each change. Set it back when "
             "the mirror is done.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.model import Plan, TopicPlan
+from airflow_mirror.sync.configs import ConfigsReport
+from airflow_mirror.sync.topics import TopicsReport
 from tests.builders import request
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
@@ -187,6 +190,37 @@ def test_topics_with_data_are_not_held_open_without_being_told(
         return
     with pytest.raises(InputError, match=r"orders: retention.ms is 604800000, must be -1\n.*--hold"):
         by_hand._check_held([topic], target)
+
+
+@pytest.mark.parametrize("hold", [True, False])
+def test_topic_that_somebody_else_creates_behind_the_plan_is_held_open_as_well(
+    hold: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = a_plan("orders", "users", "audit")
+    found = (replace(t, target_exists=t.source_topic == "audit", held_configs=HELD_OPEN) for t in made.topics)
+    plan, held = replace(made, topics=tuple(found)), list[str]()
+    target = FakeAdmin({"orders": [(0, 5)], "audit": [(0, 0)]}, {"orders": BY_AGE})
+
+    def sync(plan: Plan, *_: object, hold: bool) -> ConfigsReport:
+        held.extend(t.target_topic for t in plan.topics)
+        return ConfigsReport(hold=hold, changes=(), applied=True)
+
+    report = TopicsReport(created=("users",), grown=(), existing=("audit", "orders"), differences=())
+    answers: dict[str, Any] = {
+        "load": lambda *_: None, "ClusterAdmin": lambda _: nullcontext(target), "planned": lambda *_, **__: (plan, None),
+        "begin": lambda *_: None, "require_active": lambda *_: None, "_keep": lambda *_: None, "sync_configs": sync,
+        "create_target_topics": lambda *_: report,
+    }  # fmt: skip
+    for name, does in answers.items():
+        monkeypatch.setattr(by_hand, name, does)
+    job = request(BulkRequest, replace(MIRROR, start="earliest"), source="s", target="t", hold=hold)
+    if hold:
+        by_hand.plan_by_hand(job)
+        assert held == ["audit", "orders"]
+        return
+    with pytest.raises(InputError, match=r"orders: retention.ms is 604800000, must be -1\n.*--hold"):
+        by_hand.plan_by_hand(job)
+    assert not held
 
 
 def test_a_larger_batch_limit_on_the_target_is_enough() -> None:

@@ -24,6 +24,7 @@ from airflow_mirror.plan.ownership import claim
 from airflow_mirror.plan.upstream import Upstream
 from airflow_mirror.sync import topic_discovery
 from airflow_mirror.sync.topic_discovery import AmendingReport, TopicFollower
+from airflow_mirror.sync.topics import TopicsReport
 from airflow_mirror.sync.write_permit import WritePermit
 from tests.builders import plan_of, topic_plan
 from tests.followed import sides
@@ -63,6 +64,7 @@ class World:
         self.effects: list[str] = []
         self.cut: int | None = None
         self.refused: dict[str, Exception] = {}
+        self.overtaken: set[str] = set()  # topics that somebody else creates right before the mirror does
         self.left_out: dict[str, str] = {}
         self.upstream = Upstream("src")
         self.plan = self.made("t")
@@ -104,14 +106,18 @@ class World:
         mode = "mapped" if "map" in name else "identical"
         return self.planned(name, self.source.there[name], target_exists=name in self.target.there, mode=mode)
 
-    def create(self, plan: Plan, target: Any, permit: Any) -> None:
+    def create(self, plan: Plan, target: Any, permit: Any) -> TopicsReport:
         permit()
         (topic,) = plan.topics
         if topic.target_topic in self.refused:
             raise self.refused[topic.target_topic]
+        if topic.target_topic in self.overtaken:
+            self.target.there[topic.target_topic] = topic.partitions
+        there = (topic.target_topic,) if topic.target_topic in self.target.there else ()
         if self.target.there.get(topic.target_topic, 0) < topic.partitions:
             self.did(f"create {topic.target_topic}")
             self.target.there[topic.target_topic] = topic.partitions
+        return TopicsReport(created=() if there else (topic.target_topic,), grown=(), existing=there, differences=())
 
     def take_in(self, plan: Plan) -> None:
         for topic in plan.topics:
@@ -305,6 +311,19 @@ def test_existing_topic_is_held_open_before_it_joins(world: World) -> None:
     world.target.there |= {"t-map": 1}
     world.look()
     assert world.effects == ["hold ['t-map'] True", "maps", "decide", "write", "decide", "take in"]
+
+
+def test_topic_that_somebody_else_creates_in_between_is_looked_at_before_it_joins(world: World) -> None:
+    """It may hold records, keep none of ours, or have too few replicas. One that grows was looked at with the plan."""
+    world.source.there |= {"t": 2, "t-new": 1}
+    world.overtaken = {"t-new"}
+    report = world.look()
+    assert names(world.taken) == ["t"] and world.taken.topic("t").partitions == 2
+    (line,) = report.left_out
+    assert line.startswith("t-new: topic 't-new' was created on the target meanwhile: its records, settings")
+    done = len(world.effects)
+    assert not world.look().left_out and names(world.taken) == ["t", "t-new"]
+    assert world.effects[done] == "hold ['t-new'] True"
 
 
 def test_turned_off_it_reports_and_takes_nothing_in(world: World) -> None:

@@ -107,6 +107,28 @@ def test_topic_created_meanwhile_by_another_run_is_compared(plan: Plan) -> None:
     assert report.differences == ("orders: retention.ms=604800000, planned -1",)
 
 
+class Overtaken(FakeTarget):
+    """Somebody else creates each topic right before, with one partition."""
+
+    def create_topics(self, specs: Any, permit: Permit) -> None:
+        self.there |= {spec.name: (1, BY_AGE) for spec in specs}
+        raise BrokerError("create", 36, "TOPIC_ALREADY_EXISTS")
+
+
+def test_topic_created_meanwhile_gets_the_partitions_that_it_lacks(plan: Plan) -> None:
+    target = Overtaken({})
+    report = create_target_topics(plan, target, unfenced)
+    assert (report.created, report.grown) == ((), ("orders", "users"))
+    assert {name: count for name, (count, _) in target.there.items()} == {"orders": 3, "users": 3}
+
+
+def test_topic_that_somebody_else_creates_meanwhile_is_not_grown(plan: Plan) -> None:
+    target = Overtaken({})
+    with pytest.raises(InputError, match=r"they were created meanwhile:\n  - orders: 1 partitions, 3 needed"):
+        create_target_topics(replace(plan, known_topics={"users": ""}), target, unfenced)
+    assert target.there["orders"] == (1, BY_AGE)
+
+
 def test_a_topic_that_is_refused_is_an_error(plan: Plan) -> None:
     class Refusing(FakeTarget):
         def create_topics(self, specs: Any, permit: Permit) -> None:
