@@ -217,13 +217,17 @@ def _lease(s: Situation) -> Iterator[Finding]:
 
 @CHECKS.check("ledger_topics", "the target takes the ledger's topics")
 def _ledger_topics(s: Situation) -> Iterator[Finding]:
-    for topic, words in s.target.refused_ledger.items():
-        yield block(
-            f"the target would not create it ({words})",
-            "Have topics airflow-mirror.* exempted from that rule: what was decided is kept for ever, and nothing is "
-            "copied without it.",
-            f"ledger topic {topic!r}",
-        )
+    for topic, refused in s.target.refused_ledger.items():
+        about = f"ledger topic {topic!r}"
+        if refused.code is None:
+            yield warn(f"not known: {refused.words}", "Plan again once the target answers.", about)
+        else:
+            yield block(
+                f"the target would not create it ({refused.words})",
+                "Have topics airflow-mirror.* exempted from that rule: what was decided is kept for ever, and nothing is "
+                "copied without it.",
+                about,
+            )
 
 
 @CHECKS.check("ledger_writers", "nobody else may write to the ledger's topics", about="target cluster", of="mirror")

@@ -64,12 +64,13 @@ class TopicState:
 class Refusal(NamedTuple):
     """Why the target would not take a topic as it is planned.
 
-    :param code: of the broker. :param words: its name and what else it says, on hold as well if that is something else.
+    :param code: of the broker; None: it did not say whether it would.
+    :param words: its name and what else it says, on hold as well if that is something else.
     :param hold: the settings that it would have on hold only, if the topic would be taken without them.
     :param on_hold: it is refused on hold, whether afterwards as well or not: nothing can be copied.
     """
 
-    code: int
+    code: int | None
     words: str
     hold: Mapping[str, str] = {}
     on_hold: bool = True
@@ -107,7 +108,7 @@ class Inventory:
     :param holders: whose open transactions keep a partition's end from read_committed readers; of the source only.
     :param ledger_writers: who may write to its ledger beside the mirror; of the target only.
     :param refused: why it would not take topics as planned; of the target only.
-    :param refused_ledger: topics of its ledger that it would not take, and its words; of the target only.
+    :param refused_ledger: why it would not take topics of its ledger; of the target only.
     :param quotas: client quotas that may limit the mirror; None if they can't be read.
     :param kind: which managed cluster it is, a key of :data:`.targets.KINDS`; None: none. Of the target only.
     :param kind_by_address: likewise, as its addresses alone say.
@@ -138,7 +139,7 @@ class Inventory:
     usable_bytes: Mapping[int, int | None] = field(default_factory=dict)
     ledger_writers: tuple[Writer, ...] = ()
     refused: Mapping[str, Refusal] = field(default_factory=dict)
-    refused_ledger: Mapping[str, str] = field(default_factory=dict)
+    refused_ledger: Mapping[str, Refusal] = field(default_factory=dict)
     quotas: Mapping[QuotaEntity, Mapping[str, float]] | None = None
     holders: Mapping[TopicPartition, str] = field(default_factory=dict)
     names: tuple[str, ...] = ()

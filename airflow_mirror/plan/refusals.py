@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeGuard
 
 from airflow_mirror.common.policy import DECISIONS, MAP_PARTITIONS, MAPS, STATE, WISHES
-from airflow_mirror.errors import BrokerError, MirrorError, RequestRefused
+from airflow_mirror.errors import BrokerError, MirrorError, MissingRight, RequestRefused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NewConfigs, NewTopicSpec
 from airflow_mirror.ledger import decisions, state
@@ -32,8 +32,8 @@ def refusals(
 ) -> dict[str, Refusal]:
     """Have the target validate each topic, on hold and as it is afterwards; return what it refuses.
 
-    What it would say each time, and what a policy may mean that fails (:data:`BROKEN`). Nothing is said of one that this
-    principal may not create or alter, or that somebody else has just created.
+    What it would say each time, what a policy may mean that fails (:data:`BROKEN`), and where it did not answer. Nothing
+    is said of one that this principal may not create or alter, or that somebody else has just created: the copy does.
 
     :param here: the source's topics. :param there: the target as it is.
     """
@@ -49,24 +49,29 @@ def refusals(
         }
 
     on_hold = changes(hold=True)
-    held = _refused(target.refused_topics([_spec(t, t.held_configs) for t in missing]), target.refused_configs(on_hold))
-    later = _refused(
-        target.refused_topics([_spec(t, t.configs) for t in missing]), target.refused_configs(changes(hold=False))
-    )
-    found = {}
+    on_hold_said = {
+        **target.refused_topics([_spec(t, t.held_configs) for t in missing]), **target.refused_configs(on_hold)
+    }  # fmt: skip
+    later_said = {
+        **target.refused_topics([_spec(t, t.configs) for t in missing]), **target.refused_configs(changes(hold=False))
+    }  # fmt: skip
+    held, later, silent = _refused(on_hold_said), _refused(later_said), _silent(later_said) | _silent(on_hold_said)
+    found = {name: Refusal(None, why) for name, why in silent.items()}  # but for what is refused in the other form
     for name in sorted(held.keys() | later.keys()):
         t, both = planned[name], [some[name] for some in (later, held) if name in some]
         e = next(filter(judged, both), both[0])
         asked = on_hold[name].set if t.target_exists else t.held_configs
         changed = {key: asked[key] for key in rules.held_keys if asked.get(key) not in (None, t.configs.get(key))}
-        hold = {} if name in later else changed
+        hold = {} if name in later or name in silent else changed
         said = [words(one) for one in (e, held.get(name, e))]
         found[name] = Refusal(e.code, "; on hold ".join(dict.fromkeys(said)), hold, name in held)
     return found
 
 
-def refused_ledger(target: ClusterAdmin, topics: Iterable[TopicPlan]) -> dict[str, str]:
-    """Return the topics of the ledger that the target lacks and would not take, each with its words.
+def refused_ledger(target: ClusterAdmin, topics: Iterable[TopicPlan]) -> dict[str, Refusal]:
+    """Return the topics of the ledger that the target lacks and would not take, or does not answer of.
+
+    Nothing is said of one that this principal may not create: who keeps the plan learns it.
 
     :param topics: as planned: offset maps have a topic of their own.
     """
@@ -78,7 +83,9 @@ def refused_ledger(target: ClusterAdmin, topics: Iterable[TopicPlan]) -> dict[st
         return {}
     replicas = replicas_on(target)
     specs = [spec(target, name, *wanted[name], replicas) for name in sorted(missing)]
-    return {name: words(e) for name, e in target.refused_topics(specs).items() if judged(e)}
+    said = target.refused_topics(specs)
+    silent = {name: Refusal(None, why) for name, why in _silent(said).items()}
+    return silent | {name: Refusal(e.code, words(e)) for name, e in said.items() if judged(e)}
 
 
 def words(e: _Refused) -> str:
@@ -91,12 +98,21 @@ def judged(e: MirrorError | None) -> TypeGuard[RequestRefused]:
     return isinstance(e, RequestRefused)
 
 
-def _refused(*errors: Mapping[str, MirrorError]) -> dict[str, _Refused]:
-    several = (item for some in errors for item in some.items())
+def _refused(said: Mapping[str, MirrorError]) -> dict[str, _Refused]:
     return {
         name: e
-        for name, e in several
+        for name, e in said.items()
         if isinstance(e, RequestRefused) or (isinstance(e, BrokerError) and e.code == BROKEN)
+    }
+
+
+def _silent(said: Mapping[str, MirrorError]) -> dict[str, str]:
+    """Return of what the target did not say whether it would take it, and why: its controller is away, say."""
+    return {
+        name: str(e)
+        for name, e in said.items()
+        if not isinstance(e, RequestRefused | MissingRight)
+        and not (isinstance(e, BrokerError) and e.code == ErrorCode.TOPIC_ALREADY_EXISTS)
     }
 
 

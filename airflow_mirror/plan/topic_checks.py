@@ -9,6 +9,7 @@ from airflow_mirror.plan.configs import Rules
 from airflow_mirror.plan.decide import Pair
 from airflow_mirror.plan.findings import BLOCK, WARN, Checks, Finding, block, several, warn
 from airflow_mirror.plan.finite_hold import TO_BEGIN
+from airflow_mirror.plan.inventory import Refusal
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.plan.recreated_topics import sentence
 from airflow_mirror.plan.refusals import BROKEN
@@ -144,11 +145,17 @@ _REFUSED: dict[int, str] = {
 
 
 @CHECKS.check("refused_configs", "the target takes every topic, and its settings on hold and afterwards")
+def _refused_configs(s: Situation) -> Iterator[Finding]:
+    yield from _refused(s)
+    silent = [f"{topic}: {one.words}" for topic, one in sorted(s.target.refused.items()) if one.code is None]
+    yield from s.of_topics(silent, "not known: {}", "Plan again once the target answers; else the copy finds out.")
+
+
 @each_topic
 def _refused(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Finding]:
-    if pair.target_topic not in s.target.refused:
+    code, words, hold, on_hold = s.target.refused.get(pair.target_topic, Refusal(None, ""))
+    if code is None:
         return
-    code, words, hold, on_hold = s.target.refused[pair.target_topic]
     named = [key for key in topic.configs if re.search(rf"(?<![\w.]){re.escape(key)}(?![\w]|\.\w)", words)]
     keys = f"={named}" if named else ""
     if hold:

@@ -114,9 +114,13 @@ def plan() -> dict[str, list[str]]:
     poor = Capabilities(markers="coordinator", lacks=("CREATE",), note="a note")
     samples = HoleSamples({"h": HoleEstimate(50, 9, 0.5, 99)}, {"b": "no right"})
     refused = {"c": Refusal(44, "POLICY", {}), "h": Refusal(40, "INVALID_CONFIG: retention.ms", {"retention.ms": "-1"})}
+    silent = {"a": Refusal(None, "timed out")}
     old = (Without("leader epochs", "2.1", "less is seen"),)
     before, filled = replace(here, lost=old), replace(there, refused=refused)
-    dark = replace(a_cluster(cluster_id="c2", quotas=None), broker_configs=None, usable_bytes={})
+    dark = replace(
+        a_cluster(cluster_id="c2", quotas=None), broker_configs=None, usable_bytes={}, refused=silent,
+        refused_ledger=silent,
+    )  # fmt: skip
     shared = a_mirror(ownership="shared", delivery="transactional", sync_groups=False, sync_configs=False)
     return {
         "well": lines(decide(a_mirror(), a_cluster(a_topic()), a_cluster(cluster_id="c2"), (), NOW).findings),

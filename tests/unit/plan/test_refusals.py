@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -16,7 +17,7 @@ from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.inventory import Refusal, TopicState
 from airflow_mirror.plan.refusals import refusals, refused_ledger
 from airflow_mirror.wire.error_codes import error_name
-from airflow_mirror.wire.errors import refusal
+from airflow_mirror.wire.errors import ConnectionLost, refusal
 from tests.unit.plan.builders import DEFAULTS, a_cluster, a_mirror, a_topic
 from tests.unit.plan.test_checks import NOW
 
@@ -138,11 +139,47 @@ def test_a_policy_that_fails_is_found_and_hides_no_refusal() -> None:
     assert asked(target, a_topic("a"))["a"].code == 44
 
 
-class Kept:
-    """A cluster that has some of the ledger's topics, and refuses what is to be kept for ever."""
+AWAY = (
+    BrokerError("create", 7, "REQUEST_TIMED_OUT"), BrokerError("create", 41, "NOT_CONTROLLER"),
+    ConnectionLost("target", "b:9092", "CreateTopics", "timed out"),
+)  # fmt: skip
 
-    def __init__(self, *topics: str) -> None:
-        self.there, self.asked = topics, list[NewTopicSpec]()
+
+@pytest.mark.parametrize("away", AWAY, ids=str)
+def test_what_the_target_did_not_answer_is_not_taken(away: MirrorError) -> None:
+    """Its controller is elected anew: that it has nothing against the topics is not known."""
+    target = Target()
+    target.refused_topics = lambda specs: {spec.name: away for spec in specs}  # type: ignore[method-assign]
+    target.refused_configs = lambda changes: dict.fromkeys(changes, away)  # type: ignore[method-assign]
+    here, there = a_cluster(a_topic("a"), a_topic("b")), a_cluster(a_topic("a", spans=((0, 0),) * 3), cluster_id="c2")
+    plan = decide(MIRROR, here, there, (), NOW)
+    found = refusals(target, MIRROR, plan.topics, here.topics, there)
+    assert found == dict.fromkeys("ab", Refusal(None, str(away)))
+    ledger = refused_ledger(Kept(away=away), [])  # type: ignore[arg-type]
+    assert ledger == dict.fromkeys([DECISIONS, STATE, WISHES], Refusal(None, str(away)))
+    told = decide(MIRROR, here, replace(there, refused=found, refused_ledger=ledger), (), NOW).findings
+    said = [(f.level, f.object, f.evidence) for f in told if f.check in ("refused_configs", "ledger_topics")]
+    assert said == [
+        *(("warn", f"ledger topic {topic!r}", f"not known: {away}") for topic in ledger),
+        ("warn", "2 of 2 topics", f"not known: a: {away}, b: {away}"),
+    ]
+
+
+def test_one_form_of_a_topic_that_is_refused_says_enough() -> None:
+    target, away = Target(), AWAY[0]
+    said = iter([RequestRefused("create", 44, "POLICY_VIOLATION", "not for ever"), away])  # on hold, afterwards
+    target.refused_topics = lambda specs: {spec.name: next(said) for spec in specs}  # type: ignore[method-assign]
+    assert asked(target, a_topic("a")) == {"a": Refusal(44, "POLICY_VIOLATION: not for ever")}
+
+
+class Kept:
+    """A cluster that has some of the ledger's topics, and refuses what is to be kept for ever.
+
+    :param away: what it says instead, while its controller is away.
+    """
+
+    def __init__(self, *topics: str, away: MirrorError | None = None) -> None:
+        self.there, self.asked, self.away = topics, list[NewTopicSpec](), away
 
     def topics(self, names: Iterable[str]) -> dict[str, None]:
         return {name: None for name in names if name in self.there}
@@ -153,13 +190,15 @@ class Kept:
 
     def refused_topics(self, specs: list[NewTopicSpec]) -> dict[str, MirrorError]:
         self.asked += specs
+        if self.away is not None:
+            return {spec.name: self.away for spec in specs}
         forever = [spec.name for spec in specs if spec.configs.get("retention.ms") == "-1"]
         return {name: RequestRefused("create", 44, "POLICY_VIOLATION", "at most a day") for name in forever}
 
 
 def test_the_ledgers_own_topics_are_asked_for_where_they_are_missing() -> None:
     target = Kept(STATE)
-    assert refused_ledger(target, []) == {DECISIONS: "POLICY_VIOLATION: at most a day"}  # type: ignore[arg-type]
+    assert refused_ledger(target, []) == {DECISIONS: Refusal(44, "POLICY_VIOLATION: at most a day")}  # type: ignore[arg-type]
     assert [spec.name for spec in target.asked] == [DECISIONS, WISHES] and target.counted == 1
     assert {spec.replication_factor for spec in target.asked} == {3}
 
