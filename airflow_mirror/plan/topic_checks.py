@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from airflow_mirror.plan.configs import Rules
+from airflow_mirror.plan.config_diff import own_values
+from airflow_mirror.plan.configs import MIN_INSYNC, Rules
 from airflow_mirror.plan.decide import Pair
 from airflow_mirror.plan.findings import BLOCK, WARN, Checks, Finding, block, several, warn
 from airflow_mirror.plan.finite_hold import TO_BEGIN
@@ -85,15 +86,26 @@ def _partitions(s: Situation, pair: Pair, _: TopicPlan) -> Iterator[Finding]:
 
 @CHECKS.check("message_size", "the target takes the largest batch")
 @each_topic
-def _message_size(s: Situation, pair: Pair, _: TopicPlan) -> Iterator[Finding]:
+def _message_size(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Finding]:
+    key = "max.message.bytes"
+    here, gets = int(pair.source.config(key) or 0), int(topic.held_configs.get(key) or 0)
     if pair.target is None:
-        return  # created with the source's limit
-    here, there = (int(t.config("max.message.bytes") or 0) for t in (pair.source, pair.target))
-    evidence = f"max.message.bytes is {there:,}; batches of up to {here:,} bytes may come from the source"
-    if there < here and pair.ours:
-        yield warn(evidence, f"SyncTopicConfigs raises it to {here:,}.")
-    elif there < here:
+        there = gets or int((s.target.own_configs or {}).get(key) or here)
+    else:
+        there = int(pair.target.config(key) or 0)
+    if there >= here:
+        return
+    evidence = f"{key} is {there:,}; batches of up to {here:,} bytes may come from the source"
+    if pair.target is not None and not pair.ours:
         yield block(evidence, f"Set it to {here} or more on the target topic.")
+    elif gets >= here:
+        yield warn(evidence, f"SyncTopicConfigs raises it to {here:,}.")
+    else:
+        yield warn(
+            evidence,
+            "It stays, by exclude_configs or keep_configs: a larger batch is split, and a record that is larger stops "
+            "its partition. Take it out of them if there may be one.",
+        )
 
 
 @CHECKS.check("request_size", "the target's brokers take the largest batch")
@@ -114,15 +126,27 @@ def _request_size(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Findin
 @CHECKS.check("min_insync", "every topic has the replicas that acks=all asks for")
 @each_topic
 def _min_insync(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Finding]:
-    wanted = int(pair.source.config("min.insync.replicas") or 1)
+    wanted, side = _in_sync(s, pair, topic)
     replicas = pair.target.info.replication_factor if pair.target else topic.replication_factor
     if wanted > replicas:
         yield block(
-            f"min.insync.replicas is {wanted} on the source, and the topic has {count(replicas, 'replica')} on the "
-            "target: writes with acks=all would be refused",
-            f"Give it {wanted} replicas (replication_factor, more brokers), or lower min.insync.replicas on the source "
-            f"topic to {replicas}.",
+            f"{MIN_INSYNC} is {wanted} on the {side}, and the topic has {count(replicas, 'replica')} on the target: "
+            "writes with acks=all would be refused",
+            f"Give it {wanted} replicas (replication_factor, more brokers), or lower {MIN_INSYNC} on the {side} "
+            f"{'topic ' if side == 'source' or pair.target else ''}to {replicas}.",
         )
+
+
+def _in_sync(s: Situation, pair: Pair, topic: TopicPlan) -> tuple[int, str]:
+    """Return the ``min.insync.replicas`` that a target topic will have, and whose it is: the source's or the target's."""
+    rules, here, own = Rules.of(s.mirror), pair.source.config(MIN_INSYNC), s.target.own_configs
+    its = {} if pair.target is None else pair.target.configs
+    left = rules.excludes(MIN_INSYNC) or (pair.target is not None and rules.keeps(MIN_INSYNC))
+    if left and MIN_INSYNC in its:
+        value = its[MIN_INSYNC].value
+    else:
+        value = topic.configs.get(MIN_INSYNC, {**(own or {}), **own_values(its, own)}.get(MIN_INSYNC))
+    return int(value or 1), "source" if value == here and not left else "target"
 
 
 _ANY_OTHER = (

@@ -146,6 +146,23 @@ def test_target_topic_must_take_the_sources_largest_batch(here: str, there: str,
     assert levels(made, "message_size") == [level]
 
 
+@pytest.mark.parametrize("fields", [{"exclude_configs": ["max.message.bytes"]}, {"keep_configs": ["max.message.bytes"]}])
+def test_batch_limit_that_stays_as_it_is_is_not_said_to_be_raised(fields: dict[str, Any]) -> None:
+    there = a_topic(spans=EMPTY, static={"max.message.bytes": "1048588"})
+    made = plan(a_topic(max_message_bytes="5000000"), [there], ["orders"], mirror=a_mirror(**fields))
+    (finding,) = [f for f in made.findings if f.check == "message_size"]
+    assert finding.level == "warn" and finding.remedy.startswith("It stays, by exclude_configs or keep_configs")
+
+
+def test_created_topic_without_the_sources_batch_limit_is_a_warning() -> None:
+    mirror = a_mirror(exclude_configs=["max.message.bytes"])
+    for own, level in (("1048588", "warn"), ("5000000", "pass")):
+        made = plan(
+            a_topic(max_message_bytes="5000000"), mirror=mirror, own_configs={**DEFAULTS, "max.message.bytes": own}
+        )
+        assert levels(made, "message_size") == [level]
+
+
 def test_created_topic_gets_the_sources_batch_limit() -> None:
     """Even if that is only Kafka's default."""
     made = plan(a_topic(), own_configs={**DEFAULTS, "max.message.bytes": "1000"})
@@ -404,6 +421,37 @@ def test_fewer_replicas_than_acks_all_asks_for_block() -> None:
 def test_existing_topic_with_too_few_replicas_blocks_too() -> None:
     there = a_topic(spans=((0, 0),) * 3, replicas=1)
     assert levels(plan(a_topic(min_insync_replicas="2"), [there]), "min_insync") == ["block"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "here", "own", "level"),
+    [
+        ({"exclude_configs": ["min.insync.replicas"]}, {"min_insync_replicas": "2"}, "1", "pass"),
+        ({"exclude_configs": ["min.insync.replicas"]}, {}, "2", "block"),
+        ({"use_defaults_from": "target"}, {"min_insync_replicas": "1"}, "2", "pass"),
+        ({"use_defaults_from": "target"}, {}, "2", "block"),
+        ({}, {}, "2", "pass"),
+    ],
+)
+def test_replicas_in_sync_are_those_that_the_created_topic_will_ask_for(
+    fields: dict[str, Any], here: dict[str, str], own: str, level: str
+) -> None:
+    """A setting of the source that stays behind keeps nobody from writing, and one of the target does."""
+    own_configs = {**DEFAULTS, "min.insync.replicas": own}
+    made = plan(a_topic(replicas=1, **here), mirror=a_mirror(**fields), own_configs=own_configs)
+    assert levels(made, "min_insync") == [level]
+    for _, _, evidence in findings(made, "min_insync") if level == "block" else ():
+        assert evidence.startswith("min.insync.replicas is 2 on the target, and the topic has 1 replica")
+
+
+@pytest.mark.parametrize("field", ["exclude_configs", "keep_configs"])
+@pytest.mark.parametrize(("here", "there", "level"), [("2", "1", "pass"), ("1", "2", "block")])
+def test_existing_topic_that_keeps_its_replicas_in_sync_is_judged_by_them(
+    field: str, here: str, there: str, level: str
+) -> None:
+    target = a_topic(spans=EMPTY, replicas=1, min_insync_replicas=there)
+    mirror = a_mirror(**{field: ["min.insync.replicas"]})
+    assert levels(plan(a_topic(min_insync_replicas=here), [target], mirror=mirror), "min_insync") == [level]
 
 
 def test_batches_larger_than_a_request_of_the_target_block() -> None:
