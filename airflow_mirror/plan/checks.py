@@ -190,19 +190,16 @@ def _client_versions(s: Situation) -> Iterator[Finding]:
 @CHECKS.check("lease", "the target's brokers take the writer lease", about="target brokers", of="mirror")
 def _lease(s: Situation) -> Iterator[Finding]:
     key = "transaction.max.timeout.ms"
-    by_broker = s.target.of_each_broker(key)
     short, _ = s.target.of_brokers(key, lambda ms: int(ms) < _LEASE_MS)
-    hidden = [f"broker {broker}" for broker, ms in by_broker.items() if ms is None]
     if short:
         shown = some(f"{int(ms):,} on broker {broker}" for broker, ms in short.items())
         yield block(
             f"{key} is {shown}; the writer lease asks for up to {_LEASE_MS:,}",
             f"Set it to {_LEASE_MS} or more in these brokers' settings and restart them; Kafka's default is 900000.",
         )
-    elif hidden or not by_broker:
-        of = f"of {some(hidden)}" if hidden else "(no DESCRIBE_CONFIGS on the cluster)"
+    elif unread := s.target.unread(key):
         yield warn(
-            f"{key} can't be read {of}",
+            unread,
             f"Make sure that it is {_LEASE_MS} or more on every broker of the target; Kafka's default is 900000.",
         )
     forgetting, where = s.target.of_brokers("transactional.id.expiration.ms", lambda ms: int(ms) < _FORGETS_MS)

@@ -108,15 +108,12 @@ def _replication(s: Situation) -> Iterator[Finding]:
 
 @CHECKS.check("auto_create", "the target creates no topics by itself", about="target cluster", of="mirror")
 def _auto_create(s: Situation) -> Iterator[Finding]:
-    if s.target.broker_configs is None:
-        yield warn(
-            "broker settings can't be read (no DESCRIBE_CONFIGS on the cluster)",
-            "Make sure that auto.create.topics.enable is false.",
-        )
-        return
-    creating, where = s.target.of_brokers("auto.create.topics.enable", lambda value: value == "true")
+    key = "auto.create.topics.enable"
+    creating, where = s.target.of_brokers(key, lambda value: value == "true")
     if creating:
         yield warn(
-            f"auto.create.topics.enable is true{where}",
+            f"{key} is true{where}",
             "A client that starts early creates topics with the wrong partition count. Set it to false.",
         )
+    elif unread := s.target.unread(key):
+        yield warn(unread, "Make sure that it is false on every broker of the target.")

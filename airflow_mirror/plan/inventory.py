@@ -180,6 +180,14 @@ class Inventory:
         found = {broker: value for broker, value in every.items() if value is not None and holds(value)}
         return found, "" if len(found) == len(every) else f" on {some(f'broker {broker}' for broker in found)}"
 
+    def unread(self, key: str) -> str:
+        """Return that a setting of brokers can't be read, and of which ones or why; empty: all of them tell it."""
+        every = self.of_each_broker(key)
+        hidden = [f"broker {broker}" for broker, value in every.items() if value is None]
+        if every and not hidden:
+            return ""
+        return f"{key} can't be read {f'of {some(hidden)}' if hidden else '(no DESCRIBE_CONFIGS on the cluster)'}"
+
 
 def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str], begun: Begun | None = None) -> Inventory:
     """Read the named topics and the selected groups of the source.

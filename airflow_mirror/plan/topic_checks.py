@@ -20,6 +20,7 @@ from airflow_mirror.wording import count, some
 
 CHECKS = Checks[Situation]()
 
+_REQUEST_BYTES = "socket.request.max.bytes"
 # Kafka's keys, and the values that apply if neither side sets them.
 _RETENTION = {"retention.ms": "the target's default", "retention.bytes": "-1"}
 
@@ -108,16 +109,27 @@ def _message_size(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Findin
         )
 
 
-@CHECKS.check("request_size", "the target's brokers take the largest batch")
+@CHECKS.check("request_size", "the target's brokers take the largest batch", of="mirror")
+def _request_size(s: Situation) -> Iterator[Finding]:
+    yield from _larger_than_a_request(s)
+    if unread := s.target.unread(_REQUEST_BYTES):
+        yield warn(
+            unread,
+            "Make sure that it is above the largest batch of the source on every broker of the target; Kafka's default "
+            "is 104857600.",
+            "target brokers",
+        )
+
+
 @each_topic
-def _request_size(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Finding]:
+def _larger_than_a_request(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Finding]:
     largest = int(pair.source.config("max.message.bytes") or 0)
-    refusing, where = s.target.of_brokers("socket.request.max.bytes", lambda limit: largest >= int(limit))
+    refusing, where = s.target.of_brokers(_REQUEST_BYTES, lambda limit: largest >= int(limit))
     if refusing:
         yield block(
             f"batches of up to {largest:,} bytes (max.message.bytes), but the target's brokers refuse requests above "
-            f"{min(map(int, refusing.values())):,} bytes (socket.request.max.bytes{where})",
-            f"Raise socket.request.max.bytes on the target above {largest:,}, or lower max.message.bytes on the source "
+            f"{min(map(int, refusing.values())):,} bytes ({_REQUEST_BYTES}{where})",
+            f"Raise {_REQUEST_BYTES} on the target above {largest:,}, or lower max.message.bytes on the source "
             "to the largest batch that its producers send.",
             f"topic {topic.source_topic!r}",
         )

@@ -65,7 +65,8 @@ def a_cluster(
     kind_by_address: str | None = None, **broker: Any,
 ) -> Inventory:  # fmt: skip
     """A cluster; ``socket_request_max_bytes="1"`` is a setting of its brokers, ``{2: "1"}`` of one of them."""
-    every = {"auto_create_topics_enable": auto_create, "transaction_max_timeout_ms": "900000", **broker}
+    limits = {"socket_request_max_bytes": "104857600", "transaction_max_timeout_ms": "900000"}
+    every = {"auto_create_topics_enable": auto_create, **limits, **broker}
     return Inventory(
         cluster_id=cluster_id,
         brokers=brokers,

@@ -66,7 +66,7 @@ def test_new_topic_is_planned_as_in_a_plan() -> None:
 
 def test_what_concerns_the_whole_mirror_is_not_said_again() -> None:
     plan = made("orders", groups=["none"])
-    there = a_cluster(cluster_id="c2", auto_create="true")
+    there = a_cluster(cluster_id="c2", auto_create="true", socket_request_max_bytes={1: "104857600"})
     found = decided(plan, a_topic("users"), there=there)
     assert {f.check for f in found.findings["users"]} <= {"retention", "left_out_configs", "holes", "priming"}
 

@@ -315,7 +315,25 @@ def test_brokers_whose_settings_differ_from_the_first_ones_are_named() -> None:
 
 def test_a_target_whose_broker_settings_are_secret_is_a_warning() -> None:
     there = replace(a_cluster(cluster_id="c2"), broker_configs=None)
-    assert levels(decide(a_mirror(), a_cluster(a_topic()), there, (), NOW), "auto_create") == ["warn"]
+    made = decide(a_mirror(), a_cluster(a_topic("a"), a_topic("b")), there, (), NOW)
+    for check, about, key in (
+        ("auto_create", "target cluster", "auto.create.topics.enable"),
+        ("request_size", "target brokers", "socket.request.max.bytes"),
+        ("lease", "target brokers", "transaction.max.timeout.ms"),
+    ):
+        assert findings(made, check) == [("warn", about, f"{key} can't be read (no DESCRIBE_CONFIGS on the cluster)")]
+    made.raise_if_blocked()
+
+
+def test_a_setting_that_some_brokers_do_not_tell_is_a_warning_that_names_them() -> None:
+    """They have settings, and not this one: another vendor's, or as a rule of the cluster shows them."""
+    made = plan(a_topic(), auto_create={2: "false"}, socket_request_max_bytes={1: "104857600"})
+    assert findings(made, "auto_create") == [
+        ("warn", "target cluster", "auto.create.topics.enable can't be read of broker 1, broker 3")
+    ]
+    assert findings(made, "request_size") == [
+        ("warn", "target brokers", "socket.request.max.bytes can't be read of broker 2, broker 3")
+    ]
 
 
 def test_brokers_that_would_refuse_the_lease_block_by_name() -> None:
