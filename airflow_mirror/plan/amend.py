@@ -151,9 +151,24 @@ def decide_each(
         if one.blocks:
             found.left_out[name] = "; ".join(map(str, one.blocks))
             continue
+        if lacking := _lacks_brokers(plan, one):
+            found.left_out[name] = lacking
+            continue
         found.topics += one.topics
         found.findings[name] = [f for f in one.findings if f.level == WARN and f.check not in TOLD_ONCE]
     return found
+
+
+def _lacks_brokers(plan: Plan, one: Plan) -> str:
+    """Return why a topic would get fewer replicas for good than it may have in a moment; empty: it would not.
+
+    :param one: of this topic alone.
+    """
+    few = next((f.evidence for f in one.findings if f.check == "replication" and f.level == WARN), "")
+    most = max((t.replication_factor for t in plan.topics), default=0)
+    if not few or one.topics[0].replication_factor >= most:  # the target had no more when the mirror was planned
+        return ""
+    return f"{few}, and topics of the plan have {most}. It joins once that many are back; else plan again"
 
 
 def grown(plan: Plan, topic: TopicPlan, state: TopicState) -> TopicPlan:

@@ -113,6 +113,24 @@ def test_mirror_that_may_not_go_on_takes_nothing_in() -> None:
     assert "both are cluster c1" in same.left_out["users"]
 
 
+def test_topic_waits_for_a_broker_that_restarts() -> None:
+    """It would have two replicas for ever, because one of three brokers was away for a minute."""
+    plan, two = made("orders"), a_cluster(cluster_id="c2", brokers=2)
+    found = decided(plan, a_topic("users"), a_topic("orders.small", replicas=2), there=two)
+    assert [t.source_topic for t in found.topics] == ["orders.small"], "as many as it would get anyway"
+    assert found.left_out["users"].startswith("more replicas wanted than the target has brokers (2): users (3 -> 2)")
+    assert "topics of the plan have 3" in found.left_out["users"]
+    there = a_cluster(a_topic("users", spans=((0, 0),) * 3, replicas=2), cluster_id="c2", brokers=2)
+    assert decided(plan, a_topic("users"), there=there).topics, "nothing is created"
+    assert [t.replication_factor for t in decided(plan, a_topic("users")).topics] == [3]
+
+
+def test_topic_joins_a_target_that_had_too_few_brokers_from_the_start() -> None:
+    two = a_cluster(cluster_id="c2", brokers=2)
+    plan = decide(made("orders").mirror, a_cluster(a_topic("orders")), two, (), NOW)
+    assert [t.replication_factor for t in decided(plan, a_topic("users"), there=two).topics] == [2]
+
+
 def test_empty_topic_that_a_cut_off_look_has_created_is_taken_as_it_is() -> None:
     plan = made("orders")
     there = a_cluster(a_topic("users", spans=((0, 0),) * 3), cluster_id="c2")
