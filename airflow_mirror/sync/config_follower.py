@@ -77,16 +77,18 @@ class ConfigFollower(Pass[ConfigReport]):
     def make(self, plan: Plan, now_ms: int, report: ConfigReport) -> None:
         """See :class:`.Pass`. ``now_ms`` is for notes and the report."""
         topics = ours(self._sides, plan, report)
-        there = self._source.topics([t.source_topic for t in plan.topics])
-        topics = same(topics, {name: info.topic_id for name, info in there.items()}, report)
+        here = self._source.topic_configs(self._source.topics([t.source_topic for t in topics])) if topics else {}
+        seen = self._source.topics(here) if here else {}
+        topics = same(topics, {name: info.topic_id for name, info in seen.items()}, report)
         report.topics = len(topics)
         if topics:
-            self._follow(plan, topics, now_ms, report)
+            self._follow(plan, topics, here, now_ms, report)
         report.latest = list(self._latest)
 
-    def _follow(self, plan: Plan, topics: list[TopicPlan], now_ms: int, report: ConfigReport) -> None:
+    def _follow(
+        self, plan: Plan, topics: list[TopicPlan], here: Mapping[str, Entries], now_ms: int, report: ConfigReport
+    ) -> None:
         self._own = self._read_own()
-        here = self._source.topic_configs([t.source_topic for t in topics])
         there = self._target.topic_configs([t.target_topic for t in topics])
         rules = Rules.of(plan.mirror)
         final = {

@@ -291,6 +291,25 @@ def test_topics_that_are_not_the_mirrors_are_left_out(world: World) -> None:
     assert "no such topic" in world.follow().left_out[0]
 
 
+@pytest.mark.parametrize("again", ["another id", None], ids=["created again", "deleted"])
+def test_settings_of_a_topic_that_takes_the_name_amid_a_look_are_not_taken(world: World, again: str | None) -> None:
+    """They are the new one's, and nobody knows whether the old one ever had them."""
+    read = world.source.topic_configs
+
+    def topic_configs(names: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
+        world.change("a", segment_ms="60000", retention_ms="1")
+        found = read(names)
+        world.source.ids |= {"a": again} if again else {}
+        if not again:
+            del world.source.overrides["a"]
+        return found
+
+    world.source.topic_configs = topic_configs  # type: ignore[method-assign]
+    report = world.follow()
+    assert (report.topics, world.target.set, world.state.values) == (1, [], {})
+    assert report.left_out[0].startswith("a: the source") and not report.waiting
+
+
 @pytest.mark.parametrize("confirmed", [1, 2])
 def test_job_that_lost_the_lease_sets_and_notes_nothing_more(world: World, confirmed: int) -> None:
     world.change("a", segment_ms="60000", retention_ms="5")
