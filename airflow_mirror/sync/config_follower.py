@@ -136,10 +136,10 @@ class ConfigFollower(Pass[ConfigReport]):
 
     def _note(self, plan: Plan, final: Mapping[str, Mapping[str, str]], now_ms: int) -> None:
         """Note what topics get in the end, where that is not known yet."""
-        known, planned = seen_configs.last_seen(plan, self._state.read()), plan.final_configs
-        prefix = seen_configs.prefix(plan.mirror.name)
+        known, prefix = seen_configs.last_seen(plan, self._state.read()), seen_configs.prefix(plan.mirror.name)
+        # Also what the plan says: a later one, by which a failover goes, may say something else.
         noted = {
-            f"{prefix}{topic}": None if configs == planned[topic] else seen_configs.dump(configs, now_ms)
+            f"{prefix}{topic}": seen_configs.dump(configs, now_ms)
             for topic, configs in final.items()
             if configs != known[topic]
         }

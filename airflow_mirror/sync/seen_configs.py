@@ -1,8 +1,8 @@
 """The last that was seen of the source's topic settings: what a target gets when its source is lost.
 
 Settings on hold apply when the hold ends, with the values of that moment: they are read from the source then. In a
-disaster there is no source. So whoever lets settings follow notes in the target's state what a topic would get, if it is
-no longer what the plan says. A note that is older than the plan says nothing: the plan has read the source later.
+disaster there is no source. So whoever lets settings follow notes in the target's state what a topic would get, once that
+is no longer what the plan says. A note that is older than the plan says nothing: the plan has read the source later.
 
 Once the hold has ended behind an opening the note says of which one. From then on the settings are chosen by whoever has
 the topic in production: who ends the hold once more, a task that is cleared weeks later, finds that it has ended.

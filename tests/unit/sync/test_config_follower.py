@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
@@ -185,13 +186,18 @@ def test_default_that_cannot_be_seen_any_more_is_as_it_was(world: World) -> None
     assert report.changed == 0 and report.waiting == [] and world.state.values == {}
 
 
-def test_note_goes_when_the_plan_says_the_same_and_a_new_plan_wins(world: World) -> None:
+def test_the_newer_one_of_note_and_plan_says_what_was_last_seen(world: World) -> None:
+    """A tail goes on by its plan when there is a later one, by which a failover goes."""
     world.change("a", retention_ms="3600000")
     world.follow()
-    later = replace(world.plan, created_at="2027-01-01T00:00:00+00:00")
-    assert last_seen(later, world.state.values)["a"] == {"retention.ms": "86400000"}
-    world.change("a", retention_ms="86400000")
-    assert world.follow().waiting == [] and world.state.values == {}
+    (a, b), at = world.plan.topics, datetime.fromtimestamp(world.now_ms / 1000 + 1, UTC).isoformat()
+    later = replace(world.plan, created_at=at, topics=(replace(a, configs={"retention.ms": "7200000"}), b))
+    assert last_seen(later, world.state.values)["a"] == {"retention.ms": "7200000"}
+    world.change("a", retention_ms="86400000")  # as the tail's own plan has it
+    assert world.follow().waiting == []
+    for plan in (world.plan, later):
+        assert last_seen(plan, world.state.values)["a"] == {"retention.ms": "86400000"}
+    assert world.follow().waiting == [] and world.state.writes == 2
 
 
 def test_note_of_a_newer_version_stays_and_settings_still_follow(world: World) -> None:
