@@ -24,25 +24,16 @@ from airflow_mirror.common import tokens
 from airflow_mirror.common.oauth import methods
 from airflow_mirror.common.text_files import read_text
 from airflow_mirror.compat import login, stores
+from airflow_mirror.compat.client_keys import is_secret
 from airflow_mirror.compat.known_settings import EVERY_CLIENT, of_json, of_properties, settled
 from airflow_mirror.errors import InputError, InvalidSetting, MissingSetting
 
-# Keys whose values are never shown. librdkafka has no list of its own; these are its password and key settings.
-SECRET_KEYS = frozenset(
+# Keys whose values are never shown, and whose names don't say so (`client_keys.is_secret`). librdkafka has no list.
+_SECRET_KEYS = frozenset(
     {
-        "sasl.password",
-        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.assertion.private.key.pem",
         "sasl.oauthbearer.config",
-        "sasl.jaas.config",
-        "ssl.key.password",
         "ssl.key.pem",
-        "ssl.keystore.password",
-        "ssl.keystore.key",
-        "ssl.truststore.password",
-        "basic.auth.user.info",
-        "bearer.auth.token",
-        "schema.registry.basic.auth.user.info",
-        "schema.registry.bearer.auth.token",
         "sasl.kerberos.keytab.base64",
         "sasl.kerberos.ccache.base64",
         "sasl.gcp.key.base64",
@@ -132,7 +123,7 @@ class ClientConfig:
 
     def secrets(self) -> list[str]:
         """Return the secret values, for masking."""
-        return [v for k, v in self.properties.items() if k in SECRET_KEYS and v]
+        return _secrets(self.properties)
 
     def common(self) -> dict[str, Any]:
         """Return the settings by which librdkafka's clients find, trust and log in to brokers.
@@ -194,7 +185,7 @@ class Handover:
 
     def secrets(self) -> list[str]:
         """Return the secret values that are handed over."""
-        return [v for its in self.settings.values() for k, v in its.items() if k in SECRET_KEYS and v]
+        return [secret for its in self.settings.values() for secret in _secrets(its)]
 
     def accept(self) -> None:
         """Make :func:`load` in this process resolve these references from memory."""
@@ -202,6 +193,10 @@ class Handover:
 
 
 _handed: dict[str, Mapping[str, str]] = {}
+
+
+def _secrets(properties: Mapping[str, str]) -> list[str]:
+    return [value for key, value in properties.items() if value and (key in _SECRET_KEYS or is_secret(key))]
 
 
 def load(reference: str, role: str = "cluster") -> ClientConfig:

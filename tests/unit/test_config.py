@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from airflow_mirror.common.addresses import parse_bootstrap
 from airflow_mirror.compat import known_settings
+from airflow_mirror.compat.client_keys import is_secret
 from airflow_mirror.compat.rows import Range
 from airflow_mirror.config import ClientConfig, Handover, is_read_again, load
 from airflow_mirror.errors import InputError, InvalidSetting, MissingSetting
@@ -38,6 +39,23 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]
         return pauses
 
     return set_up
+
+
+def named_as_secrets() -> list[str]:
+    ours = {
+        "basic.auth.user.info", "bearer.auth.token", "schema.registry.basic.auth.user.info",
+        "sasl.oauthbearer.assertion.private.key.pem", "ssl.key.pem", "sasl.gcp.key.base64",
+        "schema.registry.ssl.keystore.password",
+    }  # fmt: skip
+    return sorted(ours.union(filter(is_secret, known_settings._KNOWN)) - {"sasl.jaas.config"})  # its parts have own names
+
+
+@pytest.mark.parametrize("key", named_as_secrets())
+def test_every_setting_that_is_named_as_a_secret_is_masked(key: str) -> None:
+    """In the logs of Airflow and of a job, also one that only newer clients have."""
+    config = ClientConfig({"bootstrap.servers": "a:1", key: "hush"})
+    assert config.secrets() == ["hush"] and "hush" not in repr(config)
+    assert Handover({"env:A": config.properties}).secrets() == ["hush"]
 
 
 @pytest.mark.parametrize("name", WRITTEN)
