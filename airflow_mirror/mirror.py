@@ -304,8 +304,8 @@ class Mirror:
                 "sync_schemas", True, "no registries are named", "Set source_registry and target_registry."
             )
         self._check_mapping()
-        self._check_traces()
         _ = self.naming, Principals(self.principals)  # rejects an unknown policy here, with its field
+        self._check_traces()
 
     def _check_ends(self) -> None:
         for end in ("source", "target"):

@@ -178,6 +178,13 @@ def test_a_topic_that_would_lie_where_heartbeats_are_written_is_not_selected(fie
         assert mirror(traces="heartbeats", **fields).selects_topic(other), "it may be an application's"
 
 
+@pytest.mark.parametrize("separator", [None, 7, "", "/"], ids=str)
+@pytest.mark.parametrize("traces", [[], ["heartbeats"]], ids=str)
+def test_a_separator_that_is_none_is_refused_by_its_field(separator: Any, traces: list[str]) -> None:
+    with pytest.raises(InvalidField, match="separator="):
+        mirror(separator=separator, traces=traces)
+
+
 def test_a_drills_topic_is_the_mirrors_alone_that_names_it() -> None:
     """A tail of all topics would claim it before the drill's own mirror does, and keep a dead topic on the target."""
     topic = f"{DRILL_PREFIX}20261115T030000"
