@@ -7,6 +7,7 @@ must not copy what the other planned.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from airflow_mirror.common.files import replace_file
@@ -82,8 +83,11 @@ class PlanDirectory:
         return plan
 
     def _oldest(self) -> list[Path]:
-        plans = [p for p in self._directory.glob("*.json") if is_hash(p.stem)]
-        return sorted(plans, key=lambda p: p.stat().st_mtime)[:-KEEP]
+        plans = dict[Path, float]()
+        for path in (p for p in self._directory.glob("*.json") if is_hash(p.stem)):
+            with suppress(FileNotFoundError):  # another task, which saves a plan as well, has removed it
+                plans[path] = path.stat().st_mtime
+        return sorted(plans, key=lambda p: plans[p])[:-KEEP]
 
 
 def require_plan_of(plan: Plan, mirror: Mirror) -> None:

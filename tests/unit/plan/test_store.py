@@ -63,6 +63,25 @@ def test_only_the_last_plans_are_kept(tmp_path: Path, monkeypatch: pytest.Monkey
     )
 
 
+def test_a_plan_that_another_task_removes_meanwhile_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both save one at once, and find the same oldest ones."""
+    monkeypatch.setattr(store, "KEEP", 1)
+    plans, (first, second, third) = PlanDirectory(tmp_path), [a_plan(end=60000 + n) for n in range(3)]
+    for age, plan in enumerate((first, second)):
+        os.utime(plans.save(plan), (age, age))
+    glob = Path.glob
+
+    def found(directory: Path, pattern: str) -> list[Path]:
+        paths = list(glob(directory, pattern))
+        plans.path(first.hash).unlink(missing_ok=True)
+        return paths
+
+    plans.path(first.hash).write_text(first.to_json())
+    monkeypatch.setattr(Path, "glob", found)
+    plans.save(third)
+    assert [plan for plan in (first, second, third) if plans.load(plan.hash)] == [third]
+
+
 def test_plan_of_another_mirror_or_blocked_plan_is_refused() -> None:
     plan = a_plan()
     require_plan_of(plan, plan.mirror)
