@@ -102,7 +102,8 @@ def _replication(s: Situation) -> Iterator[Finding]:
             capped.append(f"{pair.target_topic} ({wanted} -> {topic.replication_factor})")
     yield from s.of_topics(
         capped, f"more replicas wanted than the target has brokers ({s.target.brokers}): {{}}",
-        "Created with as many as there are brokers. Add brokers first if that is not enough.",
+        "Created with as many as there are brokers, and so they stay. If one is only away, plan again when it is back; "
+        "add brokers first if that is not enough.",
     )  # fmt: skip
 
 
