@@ -32,6 +32,7 @@ from airflow_mirror.common.patterns import exact, matches
 from airflow_mirror.common.policy import (
     DRILL_PREFIX,
     OWN_GROUPS,
+    OWN_IDS,
     TRACES,
     Policy,
     Principals,
@@ -419,8 +420,15 @@ class Mirror:
         return prefix is not None and prefix + topic in self.trace_topics
 
     def selects_group(self, group: str) -> bool:
-        """Return whether the consumer group ``group`` belongs to this flow."""
-        return matches(self.groups, group) and not matches(self.exclude_groups, group)
+        """Return whether the consumer group ``group`` belongs to this flow.
+
+        Those of mirrors never do, whatever the patterns say: their positions are no reader's, and mean one cluster alone.
+        """
+        return matches(self.groups, group) and not (matches(self.exclude_groups, group) or group.startswith(OWN_IDS))
+
+    def leaves_behind(self, group: str) -> bool:
+        """Return whether ``group`` may be a reader's, and does not belong to this flow."""
+        return not (self.selects_group(group) or group.startswith(OWN_IDS))
 
     def excludes_config(self, key: str) -> bool:
         """Return whether the topic setting ``key`` is not carried over."""

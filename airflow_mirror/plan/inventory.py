@@ -198,7 +198,8 @@ def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str], be
     everyone = source.groups_offsets([g.group_id for g in source.groups()])
     groups = {group: positions for group, positions in everyone.items() if mirror.selects_group(group)}
     held = [TopicPartition(n, p) for n, t in topics.items() for p, end in t.ends.items() if t.stable_ends[p] < end]
-    others = tuple(g for g, found in everyone.items() if g not in groups and any(tp.topic in topics for tp in found))
+    left = {group: positions for group, positions in everyone.items() if mirror.leaves_behind(group)}
+    others = tuple(group for group, positions in left.items() if any(tp.topic in topics for tp in positions))
     return Inventory(
         cluster_id=source.cluster_id(),
         brokers=source.broker_count(),

@@ -130,7 +130,7 @@ def _for_ours(rule: Acl, scope: Scope) -> list[Acl]:
     names = scope.target_names(kind)
     if is_pattern(rule):
         return _written_out(rule, scope) if any(covers_name(rule, name) for name in names) else []
-    selected = kind == GROUP and scope.mirror.selects_group(rule.name) and not rule.name.startswith(OWN_IDS)
+    selected = kind == GROUP and scope.mirror.selects_group(rule.name)
     return [rule] if rule.name in names or selected else []
 
 

@@ -146,8 +146,8 @@ def read_positions(
 
 
 def groups_left_behind(admin: ClusterAdmin, mirror: Mirror, topics: Iterable[str]) -> list[str]:
-    """Return the groups that have positions in ``topics`` and that the mirror does not select, sorted."""
-    others = [g.group_id for g in admin.groups() if not mirror.selects_group(g.group_id)]
+    """Return the readers' groups that have positions in ``topics`` and that the mirror does not select, sorted."""
+    others = [g.group_id for g in admin.groups() if mirror.leaves_behind(g.group_id)]
     return [group for group, found in positions_in(admin, others, topics).items() if found]
 
 

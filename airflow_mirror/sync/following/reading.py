@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.common.policy import OWN_IDS
 from airflow_mirror.copy.offsets.map import Translated, Where
 from airflow_mirror.errors import MirrorError, NoOffsetMap
 from airflow_mirror.kafka.model import GroupPosition
@@ -48,7 +47,7 @@ class Reading:
         listed = [g.group_id for g in self._source.groups()]
         if not listed:
             report.left_out.append(_NO_GROUP)
-        selected = [g for g in listed if self._mirror.selects_group(g) and not g.startswith(OWN_IDS)]  # ours stay
+        selected = [g for g in listed if self._mirror.selects_group(g)]
         found, errors = self._source.groups_offsets_apart(selected)
         report.failed += failures(errors)
         in_topics = {g: {tp: p for tp, p in its.items() if tp.topic in topics} for g, its in found.items()}

@@ -15,7 +15,7 @@ from airflow_mirror.plan.decide import Pair, plan_topic
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.sync import groups as sync
 from airflow_mirror.sync.group_translation import Translation, translate_positions
-from airflow_mirror.sync.groups import GroupPlace, commit_groups, read_positions
+from airflow_mirror.sync.groups import GroupPlace, commit_groups, groups_left_behind, read_positions
 from tests.builders import CommitsMany, plan_of
 from tests.unit.plan.builders import a_mirror, a_topic, positions
 
@@ -184,6 +184,16 @@ def test_mapped_offsets_without_a_map_are_refused_instead_of_guessed() -> None:
 def test_positions_of_selected_groups_in_the_wanted_topics_only() -> None:
     source = FakeTarget({"app": {"orders-0": 5, "clicks-0": 6}, "connect-x": {"orders-0": 1}, "idle": {"clicks-0": 1}})
     assert read_positions(source, a_mirror(), ["orders"]) == {"app": positions({"orders-0": 5}), "idle": {}}
+
+
+def test_groups_of_mirrors_neither_move_nor_are_left_behind_whatever_is_excluded() -> None:
+    """Their positions are none of a reader: where another mirror into this cluster began, and how far it came."""
+    its = {"orders-0": 5}
+    source = FakeTarget({"app": its, "private": its, "airflow-mirror:x:starts": its, "airflow-mirror.fence.x": its})
+    mirror = a_mirror(exclude_groups=["private"])
+    assert list(read_positions(source, mirror, ["orders"])) == ["app"]
+    assert groups_left_behind(source, mirror, ["orders"]) == ["private"]
+    assert groups_left_behind(source, a_mirror(groups=["app"]), ["orders"]) == ["private"]
 
 
 def test_new_group_is_committed_once_and_read_back() -> None:
