@@ -51,6 +51,7 @@ def commit_groups(run: Attempt) -> dict[str, Any]:
     again before it counts as somebody else's.
 
     :raises GroupsStillMoving: a group was not at rest in time.
+    :raises MissingRight: the source does not list a group any more that it may still have.
     :raises GroupActive: a group has members on the target.
     :raises GroupAhead: a group is further on the target than on the source.
     :raises NotKept: somebody sets positions on the target again and again.

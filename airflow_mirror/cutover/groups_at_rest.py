@@ -25,8 +25,9 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.attempt import Attempt, Settled
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.cutover.request import Offsets
-from airflow_mirror.errors import GroupsStillMoving
+from airflow_mirror.errors import GroupsStillMoving, first_of
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition
+from airflow_mirror.plan.inventory import hidden_groups
 from airflow_mirror.sync import groups as sync
 from airflow_mirror.verify.partition import count_data
 from airflow_mirror.wording import count, some
@@ -53,9 +54,13 @@ def come_to_rest(run: Attempt) -> Iterator[dict[str, Settled]]:
     Many at once, so that what is done with them goes on while the others are waited for.
 
     :raises GroupsStillMoving: after ``wait_groups_s``.
+    :raises MissingRight: the source does not list a group any more that it may still have.
     """
     # Asked anew, not taken from the preview: a group that was created since moves as well.
     pending = dict.fromkeys(selected(run), "")
+    # Kafka leaves groups out without an error: opened like that, their consumers begin on the target anywhere.
+    if hidden := hidden_groups(run.source, not_there(run, pending)):
+        raise first_of(hidden)
     seen = run.seen_groups  # the time for which positions have not moved counts across steps
     rested: dict[str, Settled] = {}
     started, unread, ends, handed_on_at = run.now(), unread_in(run), run.ends, -math.inf
@@ -137,6 +142,12 @@ def at_rest(
 def selected(run: Attempt) -> list[str]:
     """Return the groups on the source that move, if they have a position in these topics."""
     return [group for group in sync.selected(run.source, run.mirror) if group not in run.request.leave_out_groups]
+
+
+def not_there(run: Attempt, found: Collection[str]) -> list[str]:
+    """Return the groups that would move, by the plan and by what was seen since, and that are none of ``found``."""
+    known = {*run.plan.groups, *run.seen_groups}.difference(found, run.request.leave_out_groups)
+    return sorted(group for group in known if run.mirror.selects_group(group))
 
 
 def moving(run: Attempt) -> dict[str, Positions]:

@@ -30,6 +30,9 @@ from airflow_mirror.plan.findings import (
     well,
     worst_first,
 )
+from airflow_mirror.plan.missing_acls import Lacking
+from airflow_mirror.plan.resources import ANY
+from airflow_mirror.plan.rights import SOURCE
 from airflow_mirror.wording import count, size, some
 
 CHECKS = Checks[CutoverFacts, Limits]("both clusters", hidden=WARN)
@@ -169,6 +172,16 @@ def _groups(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
         "Stop their consumers; or name them in accept_still_groups, if they commit at least every few seconds and so "
         "have read nothing since; or in leave_out_groups.",
     )  # fmt: skip
+    hidden = [right.acl.name for right in facts.hidden if right.acl is not None]
+    yield from several(
+        block, hidden, "group", "the plan has positions of theirs, and the mirror's principal may not see them any more",
+        GRANT,
+    )  # fmt: skip
+    yield from several(
+        warn, [group for group in facts.gone if group not in hidden], "group",
+        "the plan has positions of theirs in these topics, and the source has none now",
+        "They don't move. If they were deleted, or have expired, nothing is to be done.",
+    )  # fmt: skip
     if facts.times.quiet:
         yield warn(
             "a group of accept_still_groups has members and lag, and commits nothing",
@@ -204,10 +217,17 @@ def _replicas(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
 _SPARE = {("group", "DELETE"), ("cluster", "DESCRIBE")}
 
 
+def _is_spare(right: Lacking, facts: CutoverFacts) -> bool:
+    """Return whether a cutover does without a right."""
+    # Rules may be for the mirror's groups alone, which no broker tells. Who sees no group may see none of them.
+    sees_some = facts.groups and (right.side, list(right.names)) == (SOURCE, [ANY])
+    return bool(sees_some) or (right.kind, right.operation) in _SPARE
+
+
 @CHECKS.check("rights", lambda facts, _: f"all granted, on {facts.rights:,} topics and groups")
 def _rights(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
     for right in facts.lacking:
-        yield (warn if (right.kind, right.operation) in _SPARE else block)(str(right), GRANT, about_right(right))
+        yield (warn if _is_spare(right, facts) else block)(str(right), GRANT, about_right(right))
 
 
 @CHECKS.check("versions", "the source's brokers tell all that a cutover asks", about="source")

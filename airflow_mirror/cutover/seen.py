@@ -19,17 +19,18 @@ from airflow_mirror.cutover.drain import compare_watched, lags, positions
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.forecast import ENOUGH_S, Times
 from airflow_mirror.cutover.groups import translate
-from airflow_mirror.cutover.groups_at_rest import lag, moving, positions_of, unread_in
+from airflow_mirror.cutover.groups_at_rest import lag, moving, not_there, positions_of, unread_in
 from airflow_mirror.cutover.open_transactions import unseen_because
 from airflow_mirror.cutover.quiet import longest_pause, quiet_s
 from airflow_mirror.cutover.request import Offsets
 from airflow_mirror.cutover.schema_ids import SchemaProof
-from airflow_mirror.errors import CutoverCancelled, MirrorError
+from airflow_mirror.errors import CutoverCancelled, MirrorError, MissingRight
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign, active_tail
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.kafka.model import Replicas
 from airflow_mirror.kafka.transactions import OpenTransaction
 from airflow_mirror.plan.findings import Questions
+from airflow_mirror.plan.inventory import hidden_groups
 from airflow_mirror.plan.missing_acls import Lacking
 from airflow_mirror.plan.missing_acls import lacking as lacking_rights
 from airflow_mirror.plan.rights import CUTOVER
@@ -85,6 +86,8 @@ class CutoverFacts:
     :param unseen: why there may be more transactions than ``holders``.
     :param untranslated: positions that have no counterpart on the target, whatever the tail still copies.
     :param left_behind: groups that don't move. :param left_out: those that don't by name, and what that means.
+    :param gone: groups of the plan that have no positions any more. :param hidden: the rights on those that the source
+        may have all the same.
     :param applications: groups of Kafka Streams and Connect that have members. :param stops: the fence may stop them.
     :param still: groups with members that have read nothing of their lag while watched, and are not accepted.
     :param replicas: of both sides' partitions, by side. :param least: ``min.insync.replicas`` of target topics.
@@ -112,6 +115,8 @@ class CutoverFacts:
     groups: int = 0
     left_behind: Sequence[str] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
+    gone: Sequence[str] = ()
+    hidden: Sequence[MissingRight] = ()
     applications: Mapping[str, str] = field(default_factory=dict)
     stops: bool = False
     still: Sequence[str] = ()
@@ -169,7 +174,9 @@ def look(run: Attempt) -> CutoverFacts:
         behind=behind, stands=[tp for tp in behind if reached[tp] == before[tp] < ends_before[tp]], offsets_per_s=per_s,
         bytes_an_offset=_bytes_an_offset(sign), rest=rest, compared=compared, holders=holders, unseen=unseen,
         untranslated=to.ask("groups", lambda: groups.untranslated(run, reached)) or [], groups=len(groups.positions),
-        left_behind=run.report.left_behind, left_out=run.report.left_out, applications=groups.applications, still=still,
+        left_behind=run.report.left_behind, left_out=run.report.left_out, gone=groups.gone,
+        hidden=to.ask("groups", lambda: hidden_groups(run.source, groups.gone)) or [],
+        applications=groups.applications, still=still,
         stops=not isinstance(run.fence, AclFence),
         replicas=to.ask("replicas", lambda: _replicas(run)) or {}, least=to.ask("replicas", lambda: _least(run)) or {},
         lacking=lacking, rights=rights,
@@ -185,6 +192,7 @@ class _Groups:
     def __init__(self, run: Attempt) -> None:
         started = run.now()
         self.positions = moving(run)
+        self.gone = not_there(run, self.positions)
         found = run.source.describe_groups(sorted(self.positions))
         self.applications = {group: one.application for group, one in found.items() if one.application}
         self._alive = [group for group, one in found.items() if one.has_members and not one.application]

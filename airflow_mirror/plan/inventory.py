@@ -21,7 +21,8 @@ from airflow_mirror.plan.start_offsets import Begun
 from airflow_mirror.plan.target_configs import read_own_configs
 from airflow_mirror.plan.targets import KINDS, Managed, kind_of
 from airflow_mirror.plan.upstream import Upstream
-from airflow_mirror.wire.errors import ApiNotServed
+from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.errors import ApiNotServed, acl_missing
 from airflow_mirror.wire.served import Without
 from airflow_mirror.wording import some
 
@@ -216,15 +217,31 @@ def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str], be
 
 def hides_groups(cluster: ClusterAdmin) -> bool:
     """Return whether a cluster may have groups that it does not list to us: Kafka leaves them out, without an error."""
-    unused = uuid.uuid4().hex  # no rule names it, so that who may describe it may describe all
+    return bool(hidden_groups(cluster, [uuid.uuid4().hex]))  # no rule names it: who may describe it may describe all
+
+
+def hidden_groups(cluster: ClusterAdmin, groups: Collection[str]) -> list[MissingRight]:
+    """Return the right that is missing for each of ``groups`` that a cluster would not list to us if it was there."""
     try:
-        if any("DESCRIBE" in one for one in cluster.allowed_on_cluster().values()):
-            return False  # who may describe the cluster is told of each group
-        return "DESCRIBE" not in cluster.allowed_on_groups([unused])[unused]
-    except MissingRight:  # to ask for its coordinator
-        return True
+        # Who may describe the cluster is told of each group.
+        if not groups or any("DESCRIBE" in one for one in cluster.allowed_on_cluster().values()):
+            return []
+        return [not_listed(cluster, group) for group in groups if not _is_listed(cluster, group)]
     except ApiNotServed:  # brokers before 2.3
+        return []
+
+
+def _is_listed(cluster: ClusterAdmin, group: str) -> bool:
+    try:
+        return "DESCRIBE" in cluster.allowed_on_groups([group])[group]
+    except MissingRight:  # to ask for its coordinator
         return False
+
+
+def not_listed(cluster: ClusterAdmin, group: str) -> MissingRight:
+    """Return what is raised where a cluster does not list a group to us, or all (``*``)."""
+    code, principal = ErrorCode.GROUP_AUTHORIZATION_FAILED, cluster.wire.settings.principal
+    return acl_missing(f"{cluster.role} cluster: list group {group!r}", code, principal, "Describe", "group", group)
 
 
 def read_target(mirror: Mirror, target: ClusterAdmin, names: Collection[str]) -> Inventory:

@@ -8,13 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from airflow_mirror.common.patterns import is_name
 from airflow_mirror.common.policy import DECISIONS, MAPS, STATE, WISHES
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.inventory import hidden_groups, hides_groups
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.resources import ANY
 from airflow_mirror.plan.rights import NEWEST, RIGHTS, SOURCE, TARGET
 from airflow_mirror.wording import some
 
-_KINDS = {"groups": "group", "cluster": "cluster"}
+_KINDS = {"groups": "group", "all groups": "group", "cluster": "cluster"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +61,7 @@ def lacking(
     }
     if source is not None:
         ask[SOURCE, "topics"] = lambda: source.allowed_on_topics(sorted({t.source_topic for t in plan.topics}))
+        ask[SOURCE, "all groups"] = lambda: _listed(source, plan.mirror)
     rights = [one for one in RIGHTS if role in one.roles and one.is_for(plan.mirror, NEWEST)]
     allowed = {key: ask[key]() for key in dict.fromkeys((one.side, one.on) for one in rights) if key in ask}
     found = []
@@ -66,3 +71,11 @@ def lacking(
             kind = _KINDS.get(right.on, "topic")
             found.append(Lacking(side=right.side, kind=kind, operation=right.operation, names=names, why=right.why))
     return found, sum(map(len, allowed.values()))
+
+
+def _listed(cluster: ClusterAdmin, mirror: Mirror) -> dict[str, Collection[str]]:
+    """Return the groups whose list a mirror goes by, with DESCRIBE where the cluster would list them."""
+    if not all(map(is_name, mirror.groups)):
+        return {ANY: () if hides_groups(cluster) else ("DESCRIBE",)}
+    hidden = {right.acl.name for right in hidden_groups(cluster, mirror.groups) if right.acl is not None}
+    return {group: () if group in hidden else ("DESCRIBE",) for group in mirror.groups}

@@ -19,14 +19,16 @@ from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import GroupActive, NotKept, first_of
+from airflow_mirror.errors import GroupActive, MissingRight, NotKept, first_of
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.inventory import hidden_groups, hides_groups, not_listed
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.plan.ownership import require_active, require_exclusive_topics, require_owned
+from airflow_mirror.plan.resources import ANY
 from airflow_mirror.plan.standing import still_ours
 from airflow_mirror.sync.group_translation import GroupMove, Positions, Translate, Translation, translate_positions
 from airflow_mirror.sync.lag import gone
@@ -186,6 +188,8 @@ def translate_groups(
     :raises InputError: they are, and nobody has said so; or another direction is decided meanwhile.
     :raises TopicsOwned: topics belong to another mirror.
     :raises GroupActive: a group has members where its positions are to be set; no group was changed.
+    :raises MissingRight: a group that the plan knows, or all of them, may be there and may not be seen. Without
+        ``commit`` it is a problem of the report.
     :raises TopicsShared: a position on the target stands for other sources, too.
     :raises OffsetOutOfRange: the other cluster does not hold a position (yet), or the source's topic was created again.
         Without ``commit`` it is a problem of the report.
@@ -207,27 +211,41 @@ def translate_groups(
                 return maps.to_source if back else maps.to_target
 
             return move_groups(
-                plan.mirror, topics, here, there, through, permit, commit=commit, allow_rewind=allow_rewind, lost=lost
-            )
+                plan.mirror, topics, here, there, through, permit, commit=commit, allow_rewind=allow_rewind, lost=lost,
+                known=plan.groups,
+            )  # fmt: skip
 
 
 def move_groups(
     mirror: Mirror, topics: Collection[TopicPlan], source: ClusterAdmin, target: ClusterAdmin,
     through: Callable[[], Translate | None], permit: Permit, *, commit: bool, allow_rewind: bool = False,
-    lost: Callable[[], Mapping[str, str]] = dict,
+    lost: Callable[[], Mapping[str, str]] = dict, known: Collection[str] = (),
 ) -> GroupReport:  # fmt: skip
     """Translate the positions of a mirror's groups from one cluster to another; see :func:`translate_groups`.
 
     :param through: returns how, once the positions are read. :param permit: asked before all, and by each commit.
     :param lost: returns what :func:`translate_positions` wants to know, once the positions are read: those of another
         topic mean nothing.
+    :param known: groups that had positions: Kafka does not list one that may not be seen, and says no error.
     """
     if commit:
         permit()  # before maps are completed, which may take minutes
     # Positions first: a map that is completed afterwards covers them, unless the copy has not reached them.
     positions = read_positions(source, mirror, [t.source_topic for t in topics])
+    hidden = _hidden(source, mirror, positions, known)
+    if hidden and commit:
+        raise first_of(hidden)
     translated = between(positions, topics, source, target, through(), strict=commit, lost=lost())
-    return commit_groups(target, translated, permit, allow_rewind, dry_run=not commit)
+    report = commit_groups(target, translated, permit, allow_rewind, dry_run=not commit)
+    return replace(report, problems=(*map(str, hidden), *report.problems))
+
+
+def _hidden(admin: ClusterAdmin, mirror: Mirror, found: Collection[str], known: Collection[str]) -> list[MissingRight]:
+    """Return the rights that are missing to see groups that may be there; where none is seen, those on all."""
+    if not found and mirror.groups and hides_groups(admin):
+        return [not_listed(admin, ANY)]
+    missing = sorted({group for group in known if mirror.selects_group(group)}.difference(found))
+    return hidden_groups(admin, missing)
 
 
 def between(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -340,3 +341,37 @@ def test_group_that_has_members_by_now_stands_still_from_the_fence_on(tmp_path: 
     world.run.seen_empty["billing"] = {ORDERS: GroupPosition(90)}, 10.0
     assert rested(world.run) == {"billing": "stood still"}
     assert clock[0] == 26.0
+
+
+class Hidden(Admin):
+    """It lists no group; ``described`` says whether it would."""
+
+    def __init__(self, described: bool) -> None:
+        super().__init__({ORDERS: 90})
+        self.described, self.wire = described, SimpleNamespace(settings=SimpleNamespace(principal="User:mirror"))
+
+    def groups(self) -> list[GroupInfo]:
+        return []
+
+    def allowed_on_cluster(self) -> dict[str, frozenset[str]]:
+        return {"kafka-cluster": frozenset()}
+
+    def allowed_on_groups(self, ids: Iterable[str]) -> dict[str, frozenset[str]]:
+        return dict.fromkeys(ids, frozenset(["DESCRIBE"] if self.described else []))
+
+
+@pytest.mark.parametrize("known_by", ["the plan", "what was seen"])
+def test_group_that_the_source_hides_behind_the_fence_stops_the_cutover(tmp_path: Path, known_by: str) -> None:
+    """The right is taken away meanwhile, and Kafka says no error: the target would open without its position."""
+    world = World(tmp_path, {ORDERS: 90}, {})
+    if known_by == "the plan":
+        want(world.run, plan=replace(world.run.plan, positions={"billing": {"orders": {0: 90}}}))
+    else:
+        groups_at_rest.read_ahead(world.run)
+    world.run.on.source.admin = Hidden(described=True)  # type: ignore[assignment]
+    assert rested(world.run) == {}, "it was deleted"
+    world.run.on.source.admin = Hidden(described=False)  # type: ignore[assignment]
+    with pytest.raises(MissingRight, match="list group 'billing'.*User:mirror lacks Describe on group 'billing'"):
+        groups.commit_groups(world.run)
+    want(world.run, leave_out_groups=["billing"])
+    assert rested(world.run) == {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ class Admin(AllAllowed, ClusterAdmin):
         self.applications: dict[str, str] = {}
         self.rules = Acls(open_by_default=False)
         self.hidden = ""
+        self.hides = False
 
     def topic_names(self) -> list[str]:
         return ["t"]
@@ -54,7 +56,13 @@ class Admin(AllAllowed, ClusterAdmin):
         return {1: 10**12}
 
     def groups(self, *, every: bool = False) -> list[GroupInfo]:
-        return [GroupInfo(name, "Stable", "consumer") for name in self.positions]
+        return [GroupInfo(name, "Stable", "consumer") for name in self.positions if not self.hides]
+
+    def allowed_on_groups(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
+        return dict.fromkeys(names, frozenset[str]()) if self.hides else super().allowed_on_groups(names)
+
+    def allowed_on_cluster(self) -> dict[str, frozenset[str]]:
+        return {"kafka-cluster": frozenset()} if self.hides else super().allowed_on_cluster()
 
     def describe_groups(self, ids: Collection[str]) -> dict[str, GroupInfo]:
         return {
@@ -338,3 +346,37 @@ def test_right_that_a_cutover_needs_is_asked_of_each_side(
     assert verdicts(world)["rights"] == "pass"
     world.admins[side].denied = {(name, operation)}
     assert verdicts(world)["rights"] == level
+
+
+def test_groups_that_the_source_hides_are_not_taken_for_none(world: World) -> None:
+    """Kafka lists none without DESCRIBE, and says no error: the target would have opened without their positions."""
+    world.write(10)
+    source = world.admins[0]
+    want(world.run, plan=replace(a_plan("t"), positions={"g": {"t": {0: 2}}, "h": {"t": {0: 3}}}))
+    source.positions = {"g": {T: GroupPosition(4)}, "h": {T: GroupPosition(4)}}
+    assert (verdicts(world)["groups"], verdicts(world)["rights"]) == ("pass", "pass")
+    del source.positions["g"]
+    (found,) = [f for f in judge(look(world.run), world.run.limits)[0] if f.check == "groups"]
+    assert found.level == "warn" and "the source has none now: g" in found.evidence, "it may have expired"
+    source.hides = True
+    found, rights = [f for f in judge(look(world.run), world.run.limits)[0] if f.check in ("groups", "rights")]
+    assert (found.level, rights.level) == ("block", "block") and "g, h" in found.evidence
+    assert "DESCRIBE is not allowed to the mirror on group *" in rights.evidence
+    want(world.run, plan=a_plan("t"))
+    assert (verdicts(world)["groups"], verdicts(world)["rights"]) == ("pass", "block"), "whatever the plan knows"
+
+
+def test_rules_for_the_groups_of_the_mirror_alone_are_enough(world: World) -> None:
+    """Brokers don't tell what a prefix covers: of others that it may see nothing of, a person has to know."""
+    world.write(10)
+    source, unseen = world.admins[0], frozenset[str]()
+    source.positions, source.denied = {"app-1": {T: GroupPosition(4)}}, {("kafka-cluster", "DESCRIBE")}
+    source.allowed_on_groups = lambda names: {  # type: ignore[method-assign]
+        name: frozenset(["DESCRIBE"]) if name.startswith("app-") else unseen for name in names
+    }
+    assert verdicts(world)["rights"] == "warn"
+    mirror = replace(world.run.plan.mirror, groups=("app-1", "app-2"))
+    want(world.run, plan=replace(world.run.plan, mirror=mirror))
+    assert verdicts(world)["rights"] == "pass", "named, each can be asked for"
+    want(world.run, plan=replace(world.run.plan, mirror=replace(mirror, groups=("app-1", "other"))))
+    assert verdicts(world)["rights"] == "block"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition as TP
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import InputError, OffsetOutOfRange, TopicsOwned, TopicsShared
+from airflow_mirror.errors import InputError, MissingRight, OffsetOutOfRange, TopicsOwned, TopicsShared
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.mirror import Mirror
@@ -34,6 +35,8 @@ class Cluster(CommitsMany):
     def __init__(self, role: str, topic: str, **positions: int) -> None:
         self.role, self.topic, self.committed, self.topic_id = role, topic, dict[str, Any](), "id"
         self.positions = {TP(topic, int(p[1:])): GroupPosition(offset, "") for p, offset in positions.items()}
+        self.listed, self.described = ["billing"], True
+        self.wire = SimpleNamespace(settings=SimpleNamespace(principal="User:mirror"))
 
     def __enter__(self) -> Cluster:
         return self
@@ -42,11 +45,17 @@ class Cluster(CommitsMany):
         pass
 
     def topics(self, names: list[str]) -> dict[str, TopicInfo]:
-        assert names == [self.topic]  # also of the ledger: it is the target's
-        return {self.topic: TopicInfo(self.topic, self.topic_id, 2, 1)}
+        assert set(names) <= {self.topic}  # also of the ledger: it is the target's
+        return {name: TopicInfo(name, self.topic_id, 2, 1) for name in names}
 
     def groups(self) -> list[GroupInfo]:
-        return [GroupInfo("billing", "Empty", "consumer")]
+        return [GroupInfo(group, "Empty", "consumer") for group in self.listed]
+
+    def allowed_on_cluster(self) -> dict[str, frozenset[str]]:
+        return {"kafka-cluster": frozenset()}
+
+    def allowed_on_groups(self, ids: Any) -> dict[str, frozenset[str]]:
+        return dict.fromkeys(ids, frozenset(["DESCRIBE"] if self.described else []))
 
     def group_states(self, ids: Any) -> dict[str, str]:
         return dict.fromkeys(ids, "Empty")
@@ -112,6 +121,22 @@ def test_a_position_without_a_counterpart_is_a_problem_or_an_error(clusters: dic
     assert len(translate_groups(PLAN, SOURCE, TARGET).problems) == 1
     with pytest.raises(OffsetOutOfRange, match="offset 12: the target holds"):
         translate_groups(PLAN, SOURCE, TARGET, commit=True)
+    assert clusters["target"].committed == {}
+
+
+@pytest.mark.parametrize("planned", [True, False], ids=["another is seen", "none is seen"])
+def test_groups_that_the_source_hides_are_not_taken_for_none(clusters: dict[str, Cluster], planned: bool) -> None:
+    """Kafka lists none without DESCRIBE, and says no error: the run was green, and nothing had moved."""
+    plan = replace(PLAN, positions={"payroll": {"orders": {0: 3}}}) if planned else PLAN
+    clusters["source"].described = True
+    if not planned:
+        clusters["source"].listed = []
+    assert translate_groups(plan, SOURCE, TARGET).problems == (), "there is none"
+    clusters["source"].described = False
+    (problem,) = translate_groups(plan, SOURCE, TARGET).problems
+    assert f"lacks Describe on group {'payroll' if planned else '*'!r}" in problem
+    with pytest.raises(MissingRight, match="lacks Describe on group"):
+        translate_groups(plan, SOURCE, TARGET, commit=True)
     assert clusters["target"].committed == {}
 
 
