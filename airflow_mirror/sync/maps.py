@@ -13,7 +13,7 @@ from typing import NamedTuple
 from airflow_mirror.common.closing import Closing
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.copy.offsets.derive import complete
+from airflow_mirror.copy.offsets.derive import complete, holds_records
 from airflow_mirror.copy.offsets.map import OffsetMap, Translated, Where
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import MAPPED, CopyRange
@@ -110,9 +110,20 @@ class OffsetMaps(Closing):
         return self._translate(self._topics[tp.topic], tp.partition, lambda one: _place(one, offset))
 
     def to_source(self, tp: TopicPartition, offset: int) -> Translated:
-        """Return the source offset where a reader of target partition ``tp`` at ``offset`` continues. Errors as above."""
+        """Return the source offset where a reader of target partition ``tp`` at ``offset`` continues. Errors as above.
+
+        ``Where.BEYOND`` also means that others have written since the last mirrored record, and that it has read theirs.
+        """
         topic = next(t for t in self._topics.values() if t.target_topic == tp.topic)
-        return self._translate(topic, tp.partition, lambda one: one.to_source(offset))
+
+        def through(one: OffsetMap) -> Translated:
+            found, own_end = one.to_source(offset), max(one.target_end, one.adopted_until)
+            # The map is complete behind records of others, too: they are none of its own, like markers.
+            if found.where is Where.END and holds_records(self._target, tp, own_end, offset):
+                return found._replace(where=Where.BEYOND)
+            return found
+
+        return self._translate(topic, tp.partition, through)
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return the source offset up to which readers of the target find everything, for each mapped partition.

@@ -194,6 +194,17 @@ def target_runs(
     yield from _hidden_runs(cluster, tp, max(start, stable), end, ours)
 
 
+def holds_records(cluster: WireCluster, tp: TopicPartition, start: int, end: int) -> bool:
+    """Return whether [start, end) of a log has a record that consumers find, or will if its transaction is committed."""
+    start, stable = max(start, cluster.log_starts([tp])[tp]), cluster.last_stable([tp])[tp]
+    parts = (start, min(end, stable), READ_COMMITTED), (max(start, stable), end, READ_UNCOMMITTED)
+    return any(
+        next(_runs(cluster, tp, first, last, isolation, lambda raw: True, None, _GLANCE_BYTES), None) is not None
+        for first, last, isolation in parts
+        if first < last
+    )
+
+
 def _hidden_runs(
     cluster: WireCluster, tp: TopicPartition, start: int, end: int, ours: Callable[[RawBatch], bool]
 ) -> Iterator[Run]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -68,6 +68,35 @@ def test_an_offset_is_translated_there_and_back(maps: OffsetMaps) -> None:
     assert {offset: maps.to_target(TP, offset).offset for offset in there} == there
     assert {offset: maps.to_source(TP, offset).offset for offset in (3, 7, 8, 12)} == {3: 0, 7: 4, 8: 9, 12: 13}
     assert maps.to_target(TP, 15).where is Where.BEYOND
+
+
+@pytest.mark.parametrize(
+    ("others", "end"),
+    [
+        (lambda log: log.plain(2), 15),
+        (lambda log: log.in_transaction(9, 2), 15),  # open: it may be committed
+        (lambda log: (log.in_transaction(9, 2), log.end(9, commit=True)), 16),
+    ],
+    ids=["plain", "open", "committed"],
+)
+@pytest.mark.parametrize("again", [False, True])
+def test_offset_behind_records_of_others_has_no_counterpart(
+    world: World, maps: OffsetMaps, others: Callable[[Writer], object], end: int, again: bool
+) -> None:
+    """Applications that write to the target: a group that has read theirs can't go on where the mirror ended."""
+    maps.to_source(TP, 3)
+    others(Writer(world.there.logs[0]))
+    if again:  # a job that finds nothing to copy notes how far the target was looked through
+        world.copy()
+    assert maps.to_source(TP, 13) == Translated(14, Where.END), "it has read what the mirror has written"
+    assert [maps.to_source(TP, offset).where for offset in (14, end)] == [Where.BEYOND, Where.BEYOND]
+
+
+def test_offset_behind_what_others_have_aborted_is_the_end(world: World, maps: OffsetMaps) -> None:
+    log = Writer(world.there.logs[0])
+    log.in_transaction(9, 2)
+    log.end(9, commit=False)
+    assert {maps.to_source(TP, offset) for offset in (13, 14, 16)} == {Translated(14, Where.END)}
 
 
 def test_logs_are_walked_on_only_when_one_of_them_moved(world: World, maps: OffsetMaps) -> None:
