@@ -227,10 +227,14 @@ class _Groups:
         return quiet, commits, still
 
     def untranslated(self, run: Attempt, reached: Offsets) -> list[str]:
-        """Return the positions below what is copied that have no counterpart all the same."""
-        copied = {**reached, **{run.routes[tp]: offset for tp, offset in reached.items()}}
-        found = translate(run, self.positions, strict=False).problems
-        return [str(one) for one in found if one.offset <= copied[TopicPartition(one.topic, one.partition)]]
+        """Return the positions without a counterpart that get none by what the tail copies until the fence is up."""
+        # Behind the positions: who reads on is never beyond it. What is beyond it, a log that was cut has left.
+        ends = run.source_log.log_ends(run.routes)
+        due = {
+            group: {tp: p for tp, p in its.items() if not reached.get(tp, 0) < p.offset <= ends[tp]}
+            for group, its in self.positions.items()
+        }
+        return [str(one) for one in translate(run, due, strict=False).problems]
 
 
 def _timed(run: Attempt, do: Callable[[], object]) -> float:

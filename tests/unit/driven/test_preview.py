@@ -11,6 +11,7 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
+from airflow_mirror.copy.offsets.map import Translated, Where
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.fence import AclFence
@@ -311,6 +312,28 @@ def test_position_below_the_copy_without_counterpart_is_found(world: World) -> N
         world.there.log_start = 5
     (line,) = look(world.run).untranslated
     assert "group 'g' at t-0 offset 2" in line
+
+
+def test_position_beyond_the_source_is_found(world: World) -> None:
+    """Left by a log that was cut: no copy ever reaches it, and each fence would have come down again for it."""
+    world.write(10)
+    world.write(2, copied=False)
+    world.admins[0].positions = {"g": {T: GroupPosition(13)}, "h": {T: GroupPosition(12)}}
+    (line,) = look(world.run).untranslated
+    assert "group 'g' at t-0 offset 13" in line, "the copy reaches the other one"
+    (found,) = [f for f in judge(look(world.run), world.run.limits)[0] if f.check == "groups"]
+    assert found.level == "block"
+
+
+def test_mapped_position_is_compared_with_what_is_copied_of_the_source(world: World) -> None:
+    """Its offset on the target is another one, and may be above all that was copied, by the source's offsets."""
+    world.write(10)
+    (topic,) = world.run.plan.topics
+    want(world.run, plan=replace(world.run.plan, topics=(replace(topic, mode="mapped"),)))
+    want(world.run, tail_positions=lambda: {T: 5}, translate_offset=lambda _, at: Translated(at + 90, Where.RECORD))
+    world.admins[0].positions = {"g": {T: GroupPosition(2)}, "h": {T: GroupPosition(7)}}
+    (line,) = look(world.run).untranslated
+    assert "group 'g' at t-0 offset 92: the target holds [0, 10]" in line
 
 
 def test_preview_lists_all_refusals_and_changes_nothing(world: World) -> None:
