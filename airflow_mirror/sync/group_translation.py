@@ -76,7 +76,8 @@ def translate_positions(
 
     :param source_starts: current log start offsets, by source partition.
     :param target_starts: current log start offsets, by target partition.
-    :param target_ends: current log ends, by target partition; a position there means "caught up".
+    :param target_ends: current log ends, by target partition; a position there means "caught up". Without those that the
+        target lacks.
     :param translate_offset: translates a source partition's offset, for topics in mapped mode.
     :param lost: what became of topics that the mirror's source has no more as planned, by name in ``positions``:
         an offset of another topic means another record.
@@ -96,9 +97,12 @@ def translate_positions(
             if tp.topic in lost:
                 cause = f"the source's topic was {lost[tp.topic]}, and the target holds the old one's records"
                 raise OffsetOutOfRange(group, there.topic, there.partition, position.offset, cause, _AGAIN)
+            if there not in target_ends:  # whose empty log a position 0 would fit
+                cause = "the target has no such partition"
+                raise OffsetOutOfRange(group, there.topic, there.partition, position.offset, cause, _WAIT)
             place = _way(plan.mode, group, tp, source_starts[tp], translate_offset)
             offset, how, note = place(position.offset)
-            start, end = target_starts.get(there, 0), target_ends.get(there, 0)
+            start, end = target_starts[there], target_ends[there]
             if offset < start and place(source_starts[tp])[0] >= start:
                 offset, how, note = start, EXPIRED, f"expired: below the log start on both sides; continues at {start}"
             if not start <= offset <= end:
