@@ -19,7 +19,7 @@ from airflow_mirror.config import load
 from airflow_mirror.copy.offsets.map import Translated
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.errors import MirrorError, NoOffsetMap
-from airflow_mirror.sync.maps import mapped_range
+from airflow_mirror.sync.maps import mapped_range, place
 from airflow_mirror.wire.cluster import WireCluster
 
 
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
         return 1
     answer = {
         "topic": arguments.topic, "partition": arguments.partition, "offset": arguments.offset,
-        "to_target": _shown(found.to_target(arguments.offset)), "to_source": _shown(found.to_source(arguments.offset)),
+        "to_target": _shown(place(found, arguments.offset)), "to_source": _shown(found.to_source(arguments.offset)),
         "source_start": found.source_start, "source_end": found.source_end,
         "target_start": found.target_start, "target_end": found.target_end, "segments": len(found),
     }  # fmt: skip

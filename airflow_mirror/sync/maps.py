@@ -107,7 +107,7 @@ class OffsetMaps(Closing):
         :raises InputError: records are partitioned by key, so offsets have no counterpart.
         :raises NoOffsetMap: the partition's copy never began.
         """
-        return self._translate(self._topics[tp.topic], tp.partition, lambda one: _place(one, offset))
+        return self._translate(self._topics[tp.topic], tp.partition, lambda one: place(one, offset))
 
     def to_source(self, tp: TopicPartition, offset: int) -> Translated:
         """Return the source offset where a reader of target partition ``tp`` at ``offset`` continues. Errors as above.
@@ -209,7 +209,7 @@ class OffsetMaps(Closing):
         return found
 
 
-def _place(one: OffsetMap, offset: int) -> Translated:
+def place(one: OffsetMap, offset: int) -> Translated:
     """Return where a reader continues; who has read everything has read what another tool sent again behind it, too."""
     found = one.to_target(offset)
     at_end = found.offset == one.target_end and found.where is not Where.BEFORE

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from airflow_mirror.config import load
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.jobs.translate import main
@@ -42,6 +43,19 @@ def test_both_directions_are_printed_with_how_they_were_found(
     assert told["to_target"] == {"offset": 19, "found": "hole"}
     assert told["to_source"] == {"offset": 200, "found": "beyond"}
     assert (told["source_start"], told["source_end"], told["target_start"], told["target_end"]) == (100, 200, 7, 25)
+
+
+def test_who_has_read_everything_goes_on_behind_what_another_tool_sent_again(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It lies behind the last record that an adopted map names, until the mirror's own records come."""
+    adopted = OffsetMap(0, 0)
+    adopted.add(0, 0, 10)
+    adopted.advance(10, 14)
+    with WireCluster(load("env:TARGET", "target")) as wire:
+        MapStore("m").adopt(wire, ONE, adopted, lambda: None)
+    assert main([*arguments, "m", "dc1.orders", "3", "10"]) == 0
+    assert json.loads(capsys.readouterr().out)["to_target"] == {"offset": 14, "found": "end"}
 
 
 @pytest.mark.parametrize(("mirror", "partition"), [("m", "4"), ("other", "3")])
