@@ -3,8 +3,9 @@
     python -m airflow_mirror.jobs.translate --target FILE --name MIRROR TOPIC PARTITION OFFSET
 
 Prints one JSON object with both directions: OFFSET as a source offset, and as a target offset. It reads only the stored
-map, which is complete up to ``source_end``; a copy stores its maps once a minute, and when it ends. Exit status 0; 1
-when there is no map, or the target can't be read; 2 for bad arguments.
+map, which is complete up to ``source_end``; a copy stores its maps once a minute, and when it ends. For a target offset
+behind the last mirrored record it looks whether others have written there. Exit status 0; 1 when there is no map, or the
+target can't be read; 2 for bad arguments.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from airflow_mirror.config import load
 from airflow_mirror.copy.offsets.map import Translated
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.errors import MirrorError, NoOffsetMap
-from airflow_mirror.sync.maps import mapped_range, place
+from airflow_mirror.sync.maps import mapped_range, place, place_back
 from airflow_mirror.wire.cluster import WireCluster
 
 
@@ -36,14 +37,15 @@ def main(argv: Sequence[str]) -> int:
     try:
         with WireCluster(load(arguments.target, "target")) as target:
             found = MapStore(arguments.name, [one.map_key]).load(target, one)
-        if found is None:
-            raise NoOffsetMap(f"{one.target} of mirror {arguments.name}")
+            if found is None:
+                raise NoOffsetMap(f"{one.target} of mirror {arguments.name}")
+            to_source = place_back(found, arguments.offset, target, one.target)
     except MirrorError as e:
         print(f"error: {e.lines}", file=sys.stderr)
         return 1
     answer = {
         "topic": arguments.topic, "partition": arguments.partition, "offset": arguments.offset,
-        "to_target": _shown(place(found, arguments.offset)), "to_source": _shown(found.to_source(arguments.offset)),
+        "to_target": _shown(place(found, arguments.offset)), "to_source": _shown(to_source),
         "source_start": found.source_start, "source_end": found.source_end,
         "target_start": found.target_start, "target_end": found.target_end, "segments": len(found),
     }  # fmt: skip

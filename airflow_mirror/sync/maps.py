@@ -115,15 +115,7 @@ class OffsetMaps(Closing):
         ``Where.BEYOND`` also means that others have written since the last mirrored record, and that it has read theirs.
         """
         topic = next(t for t in self._topics.values() if t.target_topic == tp.topic)
-
-        def through(one: OffsetMap) -> Translated:
-            found, own_end = one.to_source(offset), max(one.target_end, one.adopted_until)
-            # The map is complete behind records of others, too: they are none of its own, like markers.
-            if found.where is Where.END and holds_records(self._target, tp, own_end, offset):
-                return found._replace(where=Where.BEYOND)
-            return found
-
-        return self._translate(topic, tp.partition, through)
+        return self._translate(topic, tp.partition, lambda one: place_back(one, offset, self._target, tp))
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return the source offset up to which readers of the target find everything, for each mapped partition.
@@ -214,6 +206,15 @@ def place(one: OffsetMap, offset: int) -> Translated:
     found = one.to_target(offset)
     at_end = found.offset == one.target_end and found.where is not Where.BEFORE
     return found._replace(offset=max(found.offset, one.adopted_until)) if at_end else found
+
+
+def place_back(one: OffsetMap, offset: int, target: WireCluster, tp: TopicPartition) -> Translated:
+    """Return where a reader of target partition ``tp`` continues on the source; see :meth:`OffsetMaps.to_source`."""
+    found, own_end = one.to_source(offset), max(one.target_end, one.adopted_until)
+    # The map is complete behind records of others, too: they are none of its own, like markers.
+    if found.where is Where.END and holds_records(target, tp, own_end, offset):
+        return found._replace(where=Where.BEYOND)
+    return found
 
 
 def _readable(one: OffsetMap, stable: int) -> int:
