@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from operator import le
 from typing import NamedTuple
 
 from airflow_mirror.common.closing import Closing
@@ -15,9 +16,9 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.offsets.derive import complete, holds_records
 from airflow_mirror.copy.offsets.map import OffsetMap, Translated, Where
-from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.copy.offsets.store import Loaded, MapStore
 from airflow_mirror.copy.ranges import MAPPED, CopyRange
-from airflow_mirror.errors import InputError, NoOffsetMap
+from airflow_mirror.errors import ForeignData, InputError, NoOffsetMap
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
@@ -35,20 +36,28 @@ class MapSource(NamedTuple):
     committed_only: bool
     shared: bool = False
 
-    def open(self, ranges: Iterable[CopyRange] | None = None) -> Maps:
-        """Return the maps of some ranges; None: of any."""
-        return Maps(self, None if ranges is None else {one.map_key for one in ranges})
+    def open(self, ranges: Iterable[CopyRange] | None = None, *, keep: bool = False) -> Maps:
+        """Return the maps of some ranges; None: of any. :param keep: see :class:`Maps`."""
+        return Maps(self, None if ranges is None else {one.map_key for one in ranges}, keep=keep)
 
 
 class Maps:
-    """Maps as both logs stand now. What is stored of them is read once.
+    """Maps as both logs stand now.
 
     :param flows: see :class:`MapStore`.
+    :param keep: each map goes on from where it was complete before, so that what is stored of it is read once. It is the
+        one that was returned then.
     """
 
-    def __init__(self, whose: MapSource, flows: Collection[str] | None) -> None:
+    def __init__(self, whose: MapSource, flows: Collection[str] | None, *, keep: bool = False) -> None:
         self._whose, self._store = whose, MapStore(whose.mirror, flows)
+        self._kept: dict[str, Loaded] | None = {} if keep else None
         self.shared = whose.shared
+
+    def forget(self, one: CopyRange) -> None:
+        """Read a map anew at the next call: a log ends below what it says."""
+        if self._kept is not None:
+            self._kept.pop(one.map_key, None)
 
     def complete(self, one: CopyRange, source: WireCluster, target: WireCluster) -> OffsetMap:
         """Return the map of a range, complete up to the current ends of both logs.
@@ -56,8 +65,21 @@ class Maps:
         :raises NoOffsetMap: its copy never began.
         :raises ForeignData: the logs contradict the stored map.
         """
+        before = None if self._kept is None else self._kept.pop(one.map_key, None)
+        try:
+            found = self._complete(one, source, target, before)
+        except ForeignData:
+            # A log may have been cut and have grown again since: what is stored tells.
+            if before is None:
+                raise
+            found = self._complete(one, source, target, None)
+        if self._kept is not None:
+            self._kept[one.map_key] = found
+        return found.whole
+
+    def _complete(self, one: CopyRange, source: WireCluster, target: WireCluster, before: Loaded | None) -> Loaded:
         isolation = READ_COMMITTED if self._whose.committed_only else READ_UNCOMMITTED
-        return complete(source, target, one, self._whose.mirror, isolation, self._store)
+        return complete(source, target, one, self._whose.mirror, isolation, self._store, before)
 
 
 def map_source(plan: Plan) -> MapSource | None:
@@ -85,7 +107,7 @@ class OffsetMaps(Closing):
     def __init__(self, plan: Plan, source: ClientConfig, target: ClientConfig) -> None:
         self._topics = mapped_topics(plan)
         whose = map_source(plan)
-        self._from = whose.open() if whose else None
+        self._from = whose.open(keep=True) if whose else None
         self._by_key = plan.mirror.partitioning == "by_key"
         self._source, self._target = WireCluster(source), WireCluster(target)
         self._maps: dict[str, tuple[tuple[int, ...], OffsetMap]] = {}
@@ -192,6 +214,8 @@ class OffsetMaps(Closing):
             stamp = (*(look[one.source] for look in looks[:2]), *(look[one.target] for look in looks[2:]))
             seen, known = self._maps.get(one.map_key, ((), None))
             if known is None or seen != stamp:
+                if not all(map(le, seen, stamp)):
+                    self._from.forget(one)
                 try:
                     known = self._from.complete(one, self._source, self._target)
                 except NoOffsetMap:

@@ -63,7 +63,7 @@ def mapped(ranges: list[CopyRange]) -> list[CopyRange]:
 
 def map_of(source: Cluster, target: Cluster, one: CopyRange, mirror: str) -> OffsetMap:
     with WireCluster(config(source)) as here, WireCluster(config(target)) as there:
-        return derive.complete(here, there, one, mirror, READ_COMMITTED, MapStore(mirror))
+        return derive.complete(here, there, one, mirror, READ_COMMITTED, MapStore(mirror)).whole
 
 
 def assert_mapped(source: Cluster, target: Cluster, one: CopyRange, mirror: str) -> OffsetMap:

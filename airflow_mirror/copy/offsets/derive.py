@@ -15,7 +15,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.batches.by_key import key_filter
 from airflow_mirror.copy.fingerprint import committed_records, decoded, digest
 from airflow_mirror.copy.offsets.map import FOREVER, OffsetMap
-from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.copy.offsets.store import Loaded, MapStore
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import identity
 from airflow_mirror.copy.writer.transactional import Deliveries
@@ -34,28 +34,31 @@ Run = tuple[int, int]  # first offset, count
 
 
 def complete(
-    source: WireCluster, target: WireCluster, one: CopyRange, mirror: str, isolation: int, store: MapStore
-) -> OffsetMap:
+    source: WireCluster, target: WireCluster, one: CopyRange, mirror: str, isolation: int, store: MapStore,
+    before: Loaded | None = None,
+) -> Loaded:  # fmt: skip
     """Return the complete map of ``one`` for the current logs.
 
     Only reads from the clusters; needs no lease. What was missing in the store the copy's next opening adds.
 
     :param isolation: of the copy, as in Fetch (1 read_committed).
+    :param before: what this returned before, to go on from; its map is extended.
     :raises NoOffsetMap: nothing was ever copied, or the start of the map is lost.
-    :raises ForeignData: the logs contradict the stored map.
+    :raises ForeignData: the logs contradict the map.
     """
     # The map before the ends. A copy that runs beside this may store more of it, or append more, meanwhile: that only
     # makes the walk longer.
-    whole = store.load(target, one)
-    if whole is None:
+    loaded = store.load_on(target, one, before)
+    if loaded is None:
         raise NoOffsetMap(one.source)
+    whole = loaded.whole
     producers, committed_only = writers(target, mirror, one)
     end = (target.last_stable if committed_only else target.high_watermarks)([one.target])[one.target]
     part = walk(source, target, one, whole, producers, isolation, end, committed_only=committed_only)
     check_last(source, target, one, part if len(part) else whole, isolation)
     part.advance(next_mirrorable(source, one, part.source_end, isolation))
     whole.extend(part)
-    return whole
+    return loaded
 
 
 def next_mirrorable(source: WireCluster, one: CopyRange, start: int, isolation: int) -> int:

@@ -26,6 +26,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 from airflow_mirror.common.policy import MAP_PARTITIONS, MAPS
 from airflow_mirror.copy.offsets import encoding, pieces
@@ -52,10 +53,21 @@ _ABSENT_S = 30.0  # how long a topic that is not there is not asked for: the bro
 _ORIGIN_VALUE = MAP.encode({})  # the key says it all; a record without a value would be a tombstone
 
 Check = Callable[[], None]
+_T = TypeVar("_T")
 
 
 class _Removed(Exception):
     """A record is gone: others have joined its piece, or the topic was created again."""
+
+
+class Loaded(NamedTuple):
+    """A map that was loaded, perhaps extended since by who has it.
+
+    :ivar of: the target topic's id, the copy's origin, and the newest writer's version.
+    """
+
+    whole: OffsetMap
+    of: tuple[str, Origin, int]
 
 
 @dataclass(kw_only=True)
@@ -112,7 +124,41 @@ class MapStore:
 
         :raises MissingRight: no READ on the maps topic.
         """
-        return self._consistent(lambda: self._whole(target, one, self._find(target, one)))
+        found = self.load_on(target, one, None)
+        return None if found is None else found.whole
+
+    def load_on(self, target: WireCluster, one: CopyRange, before: Loaded | None) -> Loaded | None:
+        """Return the map as :meth:`load` does, with what it is of. Of one that was loaded before only the rest is read.
+
+        :param before: its map is extended. Where a copy has begun anew since, or another writer, all is read again.
+        """
+
+        def look() -> Loaded | None:
+            found = self._find(target, one)
+            if found is None:
+                return None
+            # Another writer's pieces cut those of the one before: what was read of them may count no more.
+            version = max((piece.version for piece in found.pieces), default=found.origin.version)
+            of = _topic_id(target, one.target_topic), found.origin, version
+            if before is not None and before.of == of and self._extend(target, one, before.whole, found):
+                return before
+            whole = self._whole(target, one, found)
+            return None if whole is None else Loaded(whole, of)
+
+        return self._consistent(look)
+
+    def _extend(self, target: WireCluster, one: CopyRange, whole: OffsetMap, found: Stored) -> bool:
+        """Append what is stored behind a map's end; return whether all of it could be."""
+        name = self._name(one.map_key)
+        try:
+            for piece in found.pieces:
+                if piece.start > whole.source_end:
+                    break
+                if piece.until > whole.source_end:
+                    whole.extend(self._value(target, name, piece))
+        except ValueError:
+            return False
+        return True
 
     def resume(self, target: WireCluster, one: CopyRange) -> OffsetMap | None:
         """Become the writer of a map. Return its end, which is all that a copy needs: its ends and the last of its runs.
@@ -337,7 +383,7 @@ class MapStore:
 
     # --- maps ---------------------------------------------------------------------------------------------------------
 
-    def _consistent(self, look: Callable[[], OffsetMap | None]) -> OffsetMap | None:
+    def _consistent(self, look: Callable[[], _T | None]) -> _T | None:
         """Return what ``look`` finds, again if pieces were removed meanwhile."""
         removed: _Removed | None = None
         for _ in range(_LOOKS):

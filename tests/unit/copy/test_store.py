@@ -168,6 +168,53 @@ def test_end_without_records_belongs_to_the_end(world: World) -> None:
     assert end.last == Segment(0, 0, 5)
 
 
+# --- a map that was loaded is read on -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("many", [3, 32])
+def test_of_a_map_that_was_loaded_only_the_rest_is_read(world: World, many: int) -> None:
+    """Also if pieces are joined meanwhile. Who follows a busy topic asks every few seconds, and a map may be large."""
+    whole, pieces = story(5, 40)
+    store, reader = world.store(many), world.store()
+    world.begin(store, whole)
+    world.append(store, *pieces[:30])
+    kept = reader.load_on(world.wire, ONE, None)
+    for count in range(31, 41):
+        world.append(store, pieces[count - 1])
+        before = len(world.target.asked("Fetch"))
+        found = reader.load_on(world.wire, ONE, kept)
+        asked = len(world.target.asked("Fetch")) - before
+        assert found is kept and kept is not None and kept.whole == world.load() == prefix(pieces, count)
+        assert asked <= 4, "what was appended, and one value"
+
+
+def test_map_of_another_copy_or_writer_is_read_anew(world: World) -> None:
+    """Pieces of the writer before may count no more, and nothing of a copy before."""
+    frozen, reader = world.store(), world.store()
+    world.begin(frozen, OffsetMap(0, 0))
+    world.append(frozen, run(0, 15, 0), run(15, 15, 0))
+    kept = reader.load_on(world.wire, ONE, None)
+    world.append(world.writer(), run(15, 10, 1, source_start=15))
+    found = reader.load_on(world.wire, ONE, kept)
+    assert found is not None and list(found.whole.segments()) == [Segment(0, 0, 15), Segment(15, 16, 10)]
+    world.begin(world.writer(), OffsetMap(3, 4))
+    anew = reader.load_on(world.wire, ONE, found)
+    assert anew is not None and anew.whole == OffsetMap(3, 4)
+    lose_maps(world.target)
+    assert world.store().load_on(world.wire, ONE, anew) is None
+
+
+def test_map_that_says_otherwise_than_what_is_stored_is_read_anew(world: World) -> None:
+    _, pieces = world.stored()
+    reader = world.store()
+    kept = reader.load_on(world.wire, ONE, None)
+    assert kept is not None
+    wrong = OffsetMap(kept.whole.source_start, kept.whole.target_start)
+    wrong.advance(pieces[4].source_end - 1)
+    found = reader.load_on(world.wire, ONE, kept._replace(whole=wrong))
+    assert found is not None and found.whole == world.load()
+
+
 # --- writers that are frozen, and those that come after them -----------------------------------------------------------
 
 

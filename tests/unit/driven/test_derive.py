@@ -91,7 +91,7 @@ def test_whole_map_is_completed_from_both_logs_and_nothing_written(source: Drive
     lose_pieces(target)
     written = len(target.asked("Produce"))
     with WireCluster(source.config) as here, WireCluster(target.config) as there:
-        assert derive.complete(here, there, one, "m", READ_COMMITTED, MapStore("m")) == whole
+        assert derive.complete(here, there, one, "m", READ_COMMITTED, MapStore("m")).whole == whole
         assert len(target.asked("Produce")) == written
         assert errors(copy(source, target, [one]))[TP] is None
         assert map_of(target, one) == whole

@@ -16,7 +16,7 @@ from airflow_mirror.sync.maps import MapSource, OffsetMaps, map_source
 from tests.builders import plan_of, topic_plan
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
-from tests.driven.copying import copy, errors, ranges_of
+from tests.driven.copying import copy, errors, lose_pieces, ranges_of
 
 TP = TopicPartition("t", 0)
 
@@ -110,6 +110,31 @@ def test_logs_are_walked_on_only_when_one_of_them_moved(world: World, maps: Offs
     world.copy()
     assert maps.to_target(TP, 15) == Translated(14, Where.RECORD)
     assert world.read() > before
+
+
+def test_map_goes_on_from_where_it_was_complete(world: World, maps: OffsetMaps) -> None:
+    """It is the one that is made of all that is stored, which is not read again while the same process writes."""
+    for count in (1, 30, 2):
+        world.writer.skip(2)
+        world.writer.plain(count)
+        world.copy()
+        (found,) = maps.of(["t"]).values()
+        with world.maps(a_plan()) as fresh:
+            assert fresh.of(["t"]) == {TP: found}
+    world.writer.plain(1)
+    assert maps.of(["t"])[TP] is found
+
+
+def test_map_of_a_log_that_was_cut_is_read_anew(world: World, maps: OffsetMaps) -> None:
+    """By an unclean election: the mirror's last records are gone, before a map that names them was stored."""
+    assert maps.to_target(TP, 13) == Translated(12, Where.RECORD)
+    lose_pieces(world.target)
+    with world.target.changing():
+        world.there.logs[0].truncate(8)
+    (found,) = maps.of(["t"]).values()
+    with world.maps(a_plan()) as fresh:
+        assert fresh.of(["t"]) == {TP: found}
+    assert found.to_target(13).where is Where.BEYOND
 
 
 def test_open_transaction_on_the_target_hides_later_records(world: World) -> None:
