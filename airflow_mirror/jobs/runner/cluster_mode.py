@@ -171,10 +171,9 @@ class Elsewhere:
         """See :class:`.place.Place`."""
         if is_here(handle):
             process.end_job(Path(handle["dir"]), grace_s=0.0, known=process.own(handle))  # what may submit it still
-        job, deadline = str(handle["id"]), time.monotonic() + (self.shutdown_s if ended_well else 0.0)
-        while (alive := self.ask(job)) and time.monotonic() < deadline:
-            time.sleep(self.look_every_s)
-        if alive or (alive is None and not ended_well):
+        job = str(handle["id"])
+        # Else at once: a task that is killed has five seconds, and YARN needs some of them for each question.
+        if not (ended_well and self._ends(job)):
             self.kill(job)
         path = Path(handle["dir"], "status.json")
         known = read_json(path) or {}
@@ -204,6 +203,13 @@ class Elsewhere:
             return read_json(path) or {}
         write_json(path, report)
         return report
+
+    def _ends(self, job: str) -> bool:
+        """Return whether a job's application is gone within ``shutdown_s``, or the manager can't tell."""
+        deadline = time.monotonic() + self.shutdown_s
+        while (alive := self.ask(job)) and time.monotonic() < deadline:
+            time.sleep(self.look_every_s)
+        return not alive
 
     def _is_heard(self, job: str, report: Mapping[str, Any]) -> bool:
         """Return whether the job has said something new since we look, and lately."""

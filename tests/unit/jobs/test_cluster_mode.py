@@ -251,6 +251,14 @@ def test_other_jobs_are_killed_at_once(runner: LocalRunner, manager: Manager) ->
     handle = runner.ensure_started("bulk", spec(), SECRETS)
     assert not runner.cancel(handle, grace_s=600)
     assert manager.killed == [handle["id"]]
+    assert manager.asked == 0, "YARN takes seconds to answer, and so many has a task that is killed"
+
+
+def test_application_that_outlives_its_jobs_end_is_killed(runner: LocalRunner, manager: Manager) -> None:
+    handle = runner.ensure_started("bulk", spec(), SECRETS)
+    say(manager, handle, "SUCCEEDED")
+    assert runner.cancel(handle, grace_s=600)
+    assert manager.asked and manager.killed == [handle["id"]]
 
 
 def test_killed_job_is_over_although_it_spoke_a_moment_ago(runner: LocalRunner, manager: Manager) -> None:
