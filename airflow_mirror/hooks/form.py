@@ -60,7 +60,7 @@ def settings_of(conn_id: str, extra: Mapping[str, Any], user: str | None, passwo
     if log_in:  # else raw settings say it
         found |= LOGINS[log_in](form, user or "", password or "")
     raw = {key: value for key, value in extra.items() if key not in FIELDS}
-    if str({**found, **raw}.get("security.protocol")).endswith("SSL"):
+    if str({**found, **raw}.get("security.protocol")).upper().endswith("SSL"):  # librdkafka takes either case
         for name, key in _PEMS.items():
             text = str(form.get(name, ""))
             # Anywhere in it: OpenSSL writes whose it is above what it takes out of a store.

@@ -41,6 +41,9 @@ def fill_in(monkeypatch: pytest.MonkeyPatch) -> Any:
     ({"client__id": "m"}, {"client.id": "m"}),
     ({"log_in": "TLS"}, {"security.protocol": "SSL"}),
     ({"ca": "/ca.pem", "security__protocol": "SSL"}, {"security.protocol": "SSL", "ssl.ca.location": "/ca.pem"}),
+    ({"ca": "/ca.pem", "security__protocol": "sasl_ssl"}, {
+        "security.protocol": "sasl_ssl", "ssl.ca.location": "/ca.pem",
+    }),
     ({"log_in": "none", "ca": "ignored"}, {"security.protocol": "PLAINTEXT"}),
     ({"log_in": "TLS", "ca": "/ca.pem", "certificate": "/me.pem", "private_key": PEM, "private_key_password": "p"}, {
         "security.protocol": "SSL", "ssl.ca.location": "/ca.pem", "ssl.certificate.location": "/me.pem",
