@@ -13,7 +13,7 @@ from airflow_mirror.errors import InvalidField
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.jobs.runner.directory import write_json
 from airflow_mirror.mirror import own_principals
-from airflow_mirror.operators.base import PlannedOperator, flag
+from airflow_mirror.operators.base import PlannedOperator, flag, names
 from airflow_mirror.operators.summaries import compact
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class SyncAclsOperator(PlannedOperator):
         if remove and behind and not means_it:
             self.log.warning("nothing is removed from a target in production without allow_production; see drift")
         options = Options(
-            parts=(self.parts,) if isinstance(self.parts, str) else tuple(self.parts),
+            parts=tuple(names(self.parts)),
             phase=self.phase,
             remove=remove and (means_it or not behind),
             cluster_wide=flag("cluster_wide", self.cluster_wide),

@@ -157,9 +157,12 @@ def number(name: str, value: object, least: float = 0.0) -> float:
     return found
 
 
-def names(value: Sequence[object] | str | float) -> list[str]:
-    """Return a rendered list of names; one alone may be given as text. Errors as :func:`name_of`."""
-    given = [value] if isinstance(value, (str, int, float)) else value
+def names(value: Sequence[object] | str | float | None) -> list[str]:
+    """Return a rendered list of names; one alone may be given as text. None, as of a form's empty list, is no name.
+
+    Errors as :func:`name_of`.
+    """
+    given = [value] if isinstance(value, (str, int, float)) else value or ()
     return [str(name_of("names", name)) for name in given]
 
 

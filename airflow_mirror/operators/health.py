@@ -11,7 +11,7 @@ from airflow_mirror.hooks.gauges import tell_lag
 from airflow_mirror.hooks.health import facts_of
 from airflow_mirror.hooks.remembered import last_plan
 from airflow_mirror.jobs.runner.local import TAIL
-from airflow_mirror.operators.base import MirrorOperator, flag, number
+from airflow_mirror.operators.base import MirrorOperator, flag, names, number
 from airflow_mirror.operators.summaries import compact
 from airflow_mirror.plan.findings import BLOCK
 
@@ -108,7 +108,7 @@ class CheckMirrorOperator(MirrorOperator):
             max_lag_records=None if most is None else int(most),
             min_headroom_s=number("min_headroom_s", self.min_headroom_s),
             min_free_bytes=int(number("min_free_bytes", self.min_free_bytes)),
-            warn_only=[self.warn_only] if isinstance(self.warn_only, str) else list(self.warn_only),
+            warn_only=names(self.warn_only),
         )
 
 

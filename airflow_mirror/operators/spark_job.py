@@ -170,7 +170,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
             kind=self.kind,
             mirror={key: value for key, value in mirror.to_dict().items() if key not in ignored},
             options=self.job_options(),
-            spark_conf={str(k): str(v) for k, v in self.spark_conf.items()},
+            spark_conf={str(k): str(v) for k, v in (self.spark_conf or {}).items()},
             master=master_of(self.spark_conn_id),
             inputs=plan.digest,
             plan=str(plans_of(mirror).path(plan.hash)),

@@ -40,7 +40,7 @@ from airflow_mirror.operators.verify import VerifyMirrorOperator
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.findings import Finding
 from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
-from tests.provider.conftest import PLAN, Started, store_plan
+from tests.provider.conftest import PLAN, InMemory, Started, store_plan
 from tests.provider.tasks import planned_again
 
 NEEDS_CLUSTERS = [
@@ -237,6 +237,19 @@ def test_numbers_from_native_templates_are_names_again(
     made = mirror_from(given)
     assert (made.name, made.topics, made.exclude_topics, made.groups) == ("2026", ("2026", "t"), ("7",), ("8",))
     assert (names([1, "a"]), names(1)) == (["1", "a"], ["1"])
+
+
+def test_null_of_a_form_is_an_empty_list(
+    context: dict[str, Any], plan: Plan, mirror: dict[str, Any], fake_spark: Started, clusters: InMemory
+) -> None:
+    """What Airflow's form sends for a list that is left empty; it ended in a TypeError, which was tried again."""
+    assert names(None) == []
+    assert CheckMirrorOperator(task_id="t", mirror=mirror, warn_only=None)._limits().warn_only == []  # type: ignore[arg-type]
+    copy = StartMirrorOperator(task_id="t", mirror=mirror, plan=PLAN)
+    copy.spark_conf = None  # type: ignore[assignment]
+    assert copy.execute(context)["records"] == 7
+    with pytest.raises(AirflowFailException, match=r"parts=\[\]\n  why: nothing to do"):
+        SyncAclsOperator(task_id="t", mirror=mirror, plan=PLAN, parts=None).execute(context)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("field", "value"), [("name", 1.1), ("target", 1.1), ("topics", ["t", 1.1]), ("groups", 1.1)])
