@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException, AirflowTaskTimeout
 
 from airflow_mirror.hooks.outcomes import task_outcome
 from airflow_mirror.operators.base import flag, name_of
@@ -75,9 +76,9 @@ class FenceReturnedSourceOperator(BaseOperator):
     """Asks the source of a mirror that was failed over every second, and fences it when it answers.
 
     It holds a worker's slot for as long as the source is away: a fence within seconds can't wait for a scheduler. Give it
-    ``execution_timeout``, and ``retries``; each try goes on where the one before ended. Once the fence is proven it
-    lists what the source took after the last copied offset, here and in the failover's report, and the task ends. A
-    task that is run again only looks whether the fence is up.
+    ``execution_timeout``, behind which it fails without a retry, and ``retries``; each try goes on where the one before
+    ended. Once the fence is proven it lists what the source took after the last copied offset, here and in the
+    failover's report, and the task ends. A task that is run again only looks whether the fence is up.
 
     :param target: connection (type ``kafka``) of the cluster that was promoted (templated).
     :param source: connection of the source that may return (templated).
@@ -98,9 +99,19 @@ class FenceReturnedSourceOperator(BaseOperator):
         self.fence, self.open_by_default = fence, open_by_default
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Stand by, and fence; what a person has to decide fails the task without a retry."""
-        with task_outcome():
-            return self._run()
+        """Stand by, and fence; what a person has to decide fails the task without a retry.
+
+        :raises AirflowFailException: its time is over as well.
+        """
+        try:
+            with task_outcome():
+                return self._run()
+        except AirflowTaskTimeout:
+            # Airflow would try again, and each of the retries would hold a slot for as long.
+            raise AirflowFailException(
+                f"the source of mirror {self.mirror_name!r} was not fenced within {self.execution_timeout}: it has not "
+                "returned, or not come to rest. Clear this task to stand by again."
+            ) from None
 
     def _run(self) -> dict[str, Any]:
         from airflow_mirror.cutover.failover.returned import watch

@@ -12,7 +12,7 @@ from airflow.sdk.execution_time import task_runner
 from tests.provider.conftest import store_plan
 
 
-def the_time_is_over(*_: Any) -> bool:
+def the_time_is_over(*_: Any, **__: Any) -> bool:
     """Do now what the timer does that Airflow sets for an execution timeout."""
     signal.raise_signal(signal.SIGALRM)
     return True

@@ -18,6 +18,7 @@ from airflow_mirror.example_dags.kafka_failover import failover
 from airflow_mirror.operators.failover import FailoverOperator, FenceReturnedSourceOperator
 from airflow_mirror.page import approvals
 from tests.provider.conftest import DAGS, InMemory
+from tests.provider.tasks import by_airflow, the_time_is_over
 
 
 @pytest.fixture
@@ -133,3 +134,16 @@ def test_standing_by_ends_when_the_source_is_fenced(clusters: InMemory, monkeypa
     one = FenceReturnedSourceOperator(task_id="f", target="dst", source="src", mirror_name="m", open_by_default="False")
     assert one.execute({}) == {"text": ["fenced"]}
     assert calls == [("source", "m", "acl", False, "a key")]
+
+
+def test_source_that_does_not_return_in_time_is_not_waited_for_again(
+    clusters: InMemory, context: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow tries again what its timeout has ended: a week in a slot became six of them."""
+    monkeypatch.setattr(returned, "watch", the_time_is_over)
+    monkeypatch.setattr("airflow_mirror.operators.failover.report_signer", lambda: None)
+    one = FenceReturnedSourceOperator(
+        task_id="f", target="dst", source="src", mirror_name="m", execution_timeout=timedelta(days=7)
+    )
+    with pytest.raises(AirflowFailException, match=r"of mirror 'm' was not fenced within 7 days, .* Clear this task"):
+        by_airflow(one, context)
