@@ -11,7 +11,7 @@ import pendulum
 from airflow.sdk import ResumableJobMixin, conf
 from airflow.sdk.exceptions import TaskDeferralTimeout
 
-from airflow_mirror.errors import InvalidField, WriterRuns
+from airflow_mirror.errors import InputError, InvalidField, WriterRuns
 from airflow_mirror.hooks.gauges import tell_copy
 from airflow_mirror.hooks.home import alarm, metrics_file, plans_of, poll_interval_s
 from airflow_mirror.hooks.outcomes import task_outcome
@@ -83,9 +83,10 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         """Run the job to its end and return its summary.
 
         :raises TaskDeferred: it is waited for in the triggerer; :meth:`resume` goes on.
+        :raises InputError: a job that an earlier try has started still runs, and was asked for something else.
         """
         self._prepare(mirror)
-        self._forget_ended(context)
+        self._forget_other(mirror, context)
         return self._ended(mirror, context, self.execute_resumable(context))
 
     def resume(
@@ -134,16 +135,25 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
             store.delete(self.external_id_key)
         return result
 
-    def _forget_ended(self, context: Context) -> None:
+    def _forget_other(self, mirror: Mirror, context: Context) -> None:
         """Let a task that somebody has cleared run its job again, also where it failed behind a job that had succeeded.
 
-        One that Airflow tries again goes on with that job; so does any with one that still runs.
+        One that Airflow tries again goes on with that job; so does any with one that still runs. The mixin would also
+        take one for the task's own that was asked for something else, before its DAG was edited.
         """
-        store = context.get("task_state_store")
-        if store is None or not (job := store.get(self.external_id_key)):
+        store: Any = context.get("task_state_store")
+        if not self.durable or store is None or not (job := store.get(self.external_id_key)):
             return
-        if not self.is_job_active(self.get_job_status(job, context)) and not is_retry(self, context):
-            store.delete(self.external_id_key)
+        is_same = job["spec"] == self.spec(mirror, self.stored_plan(mirror)).hash
+        if not self.is_job_active(self.get_job_status(job, context)):
+            if not (is_same and is_retry(self, context)):
+                store.delete(self.external_id_key)
+        elif not is_same:
+            raise InputError(
+                f"job {job['name']!r} still runs ({job['dir']})",
+                "an earlier try of this task has started it, for another plan or with other arguments",
+                "Clear the task once that job has ended, or with what it was asked for: the task waits for it then.",
+            )
 
     def _prepare(self, mirror: Mirror) -> None:
         self._mirror, self._runner = mirror, runner_for(mirror, self.spark_conn_id)

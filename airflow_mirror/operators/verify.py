@@ -89,5 +89,6 @@ class VerifyMirrorOperator(SparkJobOperator):
         proven = {TopicPartition(topic, int(p)): (int(a), int(b)) for topic, p, a, b in summary.get("proven") or []}
         plan, target_ids = self.stored_plan(self._mirror), summary.get("target_topic_ids") or {}
         with MirrorKafkaHook(self._mirror.target, "target").admin() as target:
-            proofs_of(self._mirror, target).add(plan, target_ids, self.level, proven)
+            # The job's own level: the DAG may have been edited since it began. Offsets alone prove nothing.
+            proofs_of(self._mirror, target).add(plan, target_ids, str(summary.get("level", "offsets")), proven)
         return super().get_job_result(external_id, context)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -230,6 +231,36 @@ def test_finished_copy_is_no_failure_where_its_plan_can_not_be_read_again(
         task = StartMirrorOperator(task_id="t", mirror=mirror, deferrable=True, outlets=outlets)
         assert task.resume(context, {"said": "it ended"}, **(wait.kwargs or {}))["records"] == 7
     assert context["task_state_store"] == {}
+
+
+@pytest.mark.parametrize("is_retry", [True, False], ids=["retry", "cleared"])
+def test_job_that_was_asked_for_something_else_is_not_taken_for_the_tasks_own(
+    context: dict[str, Any], mirror: dict[str, Any], is_retry: bool
+) -> None:
+    """A comparison of offsets turned a task green whose DAG had been edited to compare records."""
+    wait = deferred(context, mirror, partial(VerifyMirrorOperator, level="offsets"))
+    context["ti"].try_number, context["ti"].max_tries = 2, 1 if is_retry else 2
+    edited = partial(VerifyMirrorOperator, level="records", retries=1)
+    with pytest.raises(AirflowFailException, match="still runs .*\n.*for another plan or with other"):
+        edited(plan=PLAN, task_id="t", mirror=mirror, deferrable=True).execute(context)
+    same = deferred(context, mirror, partial(VerifyMirrorOperator, level="offsets", retries=1))
+    assert same.kwargs == wait.kwargs, "it is waited for"
+    ends(wait, lambda path: path.write_text(json.dumps({"state": "SUCCEEDED", "summary": {}})) and None)
+    before, after = ((one.kwargs or {})["external_id"] for one in (wait, deferred(context, mirror, edited)))
+    assert (before["generation"], after["generation"]) == (1, 2)
+
+
+def test_comparison_counts_at_the_level_that_the_job_has_compared_by(
+    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added = list[str]()
+    kept = SimpleNamespace(add=lambda plan, ids, level, proven: added.append(level))
+    monkeypatch.setattr("airflow_mirror.operators.verify.proofs_of", lambda *_: kept)
+    wait = deferred(context, mirror, partial(VerifyMirrorOperator, level="batches"))
+    report = {"state": "SUCCEEDED", "summary": {"level": "batches"}}
+    ends(wait, lambda path: path.write_text(json.dumps(report)) and None)
+    resume(wait, {"said": "it ended"}, context, mirror, partial(VerifyMirrorOperator, level="records"))
+    assert added == ["batches"]
 
 
 def test_directory_that_only_keeps_another_hosts_status_is_no_job(home: Path) -> None:
