@@ -17,16 +17,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
+    from jinja2 import Environment
 
     from airflow_mirror.plan import Plan
 
-__all__ = ["MirrorOperator", "PlannedOperator"]
+__all__ = ["MirrorOperator", "NativeOperator", "PlannedOperator"]
 
 # Fields of a Mirror that hold a name, or a list of names.
 _NAMES = (
     "name", "source", "target", "source_alias", "separator", "source_registry", "target_registry", "topics",
     "exclude_topics", "groups", "exclude_groups",
 )  # fmt: skip
+
+_MARKS = ("{{", "{%", "{#")  # by which Jinja knows a template
 
 
 def mirror_from(value: Mirror | Mapping[str, Any] | str) -> Mirror:
@@ -166,10 +169,24 @@ def names(value: Sequence[object] | str | float | None) -> list[str]:
     return [str(name_of("names", name)) for name in given]
 
 
-class MirrorOperator(BaseOperator):
-    """Base of the operators. Subclasses implement :meth:`run`; its errors become task outcomes here.
+class NativeOperator(BaseOperator):
+    """Renders templates to native values, so ``"{{ params.topics }}"`` is a list, and keeps text without any."""
 
-    Templates are rendered to native values, so ``"{{ params.topics }}"`` is a list.
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("render_template_as_native_obj", True)
+        super().__init__(**kwargs)
+
+    def render_template(
+        self, content: Any, context: Context, jinja_env: Environment | None = None, seen_oids: set[int] | None = None
+    ) -> Any:  # fmt: skip
+        """See BaseOperator. Jinja would evaluate also what has no template: a mirror named 2026_11 became 202611."""
+        if isinstance(content, str) and not any(mark in content for mark in _MARKS):
+            return content
+        return super().render_template(content, context, jinja_env, seen_oids)
+
+
+class MirrorOperator(NativeOperator):
+    """Base of the operators. Subclasses implement :meth:`run`; its errors become task outcomes here.
 
     :param mirror: a Mirror, a dict of its fields, or the path of a YAML or JSON file (templated).
     """
@@ -178,7 +195,6 @@ class MirrorOperator(BaseOperator):
     template_fields_renderers = {"mirror": "json"}
 
     def __init__(self, *, mirror: Mirror | Mapping[str, Any] | str, **kwargs: Any) -> None:
-        kwargs.setdefault("render_template_as_native_obj", True)
         super().__init__(**kwargs)
         # As a dict, because Airflow stores and shows rendered fields, and would store a Mirror's repr.
         self.mirror = mirror.to_dict() if isinstance(mirror, Mirror) else mirror

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowTaskTimeout
 
 from airflow_mirror.hooks.outcomes import task_outcome
-from airflow_mirror.operators.base import flag, name_of
+from airflow_mirror.operators.base import NativeOperator, flag, name_of
 from airflow_mirror.operators.cutover import report_signer
 from airflow_mirror.operators.summaries import compact
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["FailoverOperator", "FenceReturnedSourceOperator"]
 
 
-class FailoverOperator(BaseOperator):
+class FailoverOperator(NativeOperator):
     """Promotes the target of a mirror whose source is gone, from what the target's own ledger knows.
 
     It takes no Mirror and no source: an Airflow that has never seen the mirror can run it. What an earlier try, or
@@ -42,7 +41,6 @@ class FailoverOperator(BaseOperator):
         self, *, target: str, mirror_name: str, check_only: bool | str = False, force: bool | str = False,
         unattended: bool | str = False, **kwargs: Any,
     ) -> None:  # fmt: skip
-        kwargs.setdefault("render_template_as_native_obj", True)
         super().__init__(**kwargs)
         self.target, self.mirror_name, self.check_only, self.force = target, mirror_name, check_only, force
         self.unattended = unattended
@@ -72,7 +70,7 @@ class FailoverOperator(BaseOperator):
         return compact(report.to_dict())
 
 
-class FenceReturnedSourceOperator(BaseOperator):
+class FenceReturnedSourceOperator(NativeOperator):
     """Asks the source of a mirror that was failed over every second, and fences it when it answers.
 
     It holds a worker's slot for as long as the source is away: a fence within seconds can't wait for a scheduler. Give it
@@ -93,7 +91,6 @@ class FenceReturnedSourceOperator(BaseOperator):
         self, *, target: str, source: str, mirror_name: str, fence: str = "acl",
         open_by_default: bool | str | None = None, **kwargs: Any,
     ) -> None:  # fmt: skip
-        kwargs.setdefault("render_template_as_native_obj", True)
         super().__init__(**kwargs)
         self.target, self.source, self.mirror_name = target, source, mirror_name
         self.fence, self.open_by_default = fence, open_by_default

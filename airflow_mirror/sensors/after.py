@@ -10,7 +10,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.hooks.outcomes import task_outcome
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.operators.base import mirror_from, number
+from airflow_mirror.operators.base import NativeOperator, mirror_from, number
 from airflow_mirror.operators.summaries import compact
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["WatchCutoverSensor"]
 
 
-class WatchCutoverSensor(BaseSensorOperator):
+class WatchCutoverSensor(NativeOperator, BaseSensorOperator):
     """Looks after the cutover of this DAG run until ``watch_s`` after its opening, then says what became of it.
 
     Fails at once, and without a retry, when the old source is written to, or its kept fence is gone. A group that does
@@ -40,7 +40,6 @@ class WatchCutoverSensor(BaseSensorOperator):
     template_fields_renderers = {"mirror": "json"}
 
     def __init__(self, *, mirror: Mirror | Mapping[str, Any] | str, watch_s: float | str = 600.0, **kwargs: Any) -> None:
-        kwargs.setdefault("render_template_as_native_obj", True)
         kwargs.setdefault("mode", "reschedule")
         kwargs.setdefault("poke_interval", 30.0)
         super().__init__(**kwargs)

@@ -13,7 +13,7 @@ from airflow_mirror.hooks.gauges import tell_lag
 from airflow_mirror.hooks.lag import LagProbe
 from airflow_mirror.hooks.outcomes import task_outcome
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.operators.base import flag, load_plan, mirror_from, number, plan_hash
+from airflow_mirror.operators.base import NativeOperator, flag, load_plan, mirror_from, number, plan_hash
 from airflow_mirror.sync.lag import CatchUp
 from airflow_mirror.triggers.catch_up import CatchUpTrigger, result_of
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["WaitForCatchUpSensor"]
 
 
-class WaitForCatchUpSensor(BaseSensorOperator):
+class WaitForCatchUpSensor(NativeOperator, BaseSensorOperator):
     """Waits until every partition was within ``max_lag_records`` in ``samples`` samples in a row.
 
     Fails when the tail is not running, or when a partition that has lag does not move; the error names it.
@@ -57,7 +57,6 @@ class WaitForCatchUpSensor(BaseSensorOperator):
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
     ) -> None:
-        kwargs.setdefault("render_template_as_native_obj", True)
         kwargs.setdefault("poke_interval", 2.0)
         super().__init__(**kwargs)
         if self.mode == "reschedule":

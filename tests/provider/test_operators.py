@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_mirror.errors import InvalidField
+from airflow_mirror.example_dags.forms import text
 from airflow_mirror.kafka import session
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.operators.acls import SyncAclsOperator
 from airflow_mirror.operators.base import PlannedOperator, flag, mirror_from, names, number
 from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator, PreviewCutoverOperator
@@ -30,6 +33,7 @@ from airflow_mirror.operators.drill import (
     RehearseFaultsOperator,
     RehearseGroupsOperator,
 )
+from airflow_mirror.operators.failover import FailoverOperator, FenceReturnedSourceOperator
 from airflow_mirror.operators.health import CheckMirrorOperator
 from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
 from airflow_mirror.operators.offsets import TranslateConsumerOffsetsOperator
@@ -39,6 +43,7 @@ from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopi
 from airflow_mirror.operators.verify import VerifyMirrorOperator
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.findings import Finding
+from airflow_mirror.sensors.after import WatchCutoverSensor
 from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
 from tests.provider.conftest import PLAN, InMemory, Started, store_plan
 from tests.provider.tasks import planned_again
@@ -250,6 +255,28 @@ def test_null_of_a_form_is_an_empty_list(
     assert copy.execute(context)["records"] == 7
     with pytest.raises(AirflowFailException, match=r"parts=\[\]\n  why: nothing to do"):
         SyncAclsOperator(task_id="t", mirror=mirror, plan=PLAN, parts=None).execute(context)  # type: ignore[arg-type]
+
+
+NAMED = Mirror(name="2026_11", source="src", target="0x1f", topics=["1_0", "1.10"], groups=["1e5", "None"])
+
+
+@pytest.mark.parametrize("given", [NAMED, NAMED.to_dict()], ids=["Mirror", "dict"])
+@pytest.mark.parametrize("operator", [StartMirrorOperator, WaitForCatchUpSensor, WatchCutoverSensor])
+def test_name_without_a_template_is_taken_to_the_letter(operator: Any, given: Any) -> None:
+    """Native rendering evaluates it: another mirror's plan was looked for, and another topic was copied."""
+    task = operator(task_id="t", mirror=given)
+    task.render_template_fields({"params": {}})
+    assert mirror_from(task.mirror) == NAMED
+    filled = operator(task_id="t", mirror={**NAMED.to_dict(), "topics": "{{ params.topics }}", "name": text("name")})
+    filled.render_template_fields({"params": {"topics": ["1_0", "1.10"], "name": "2026_11"}})
+    assert mirror_from(filled.mirror) == NAMED
+
+
+@pytest.mark.parametrize("operator", [FailoverOperator, partial(FenceReturnedSourceOperator, source="src")])
+def test_name_of_a_failover_is_taken_to_the_letter(operator: Any) -> None:
+    task = operator(task_id="t", target="{{ params.target }}", mirror_name="2026_11")
+    task.render_template_fields({"params": {"target": "dst"}})
+    assert (task.target, task.mirror_name) == ("dst", "2026_11")
 
 
 @pytest.mark.parametrize(("field", "value"), [("name", 1.1), ("target", 1.1), ("topics", ["t", 1.1]), ("groups", 1.1)])
