@@ -101,7 +101,10 @@ def states_of(ti: Any) -> dict[str, str]:
 
 
 def is_retry(task: BaseOperator, context: Context) -> bool:
-    """Return whether Airflow tries a task again by itself, and nobody has cleared it since its last try."""
+    """Return whether Airflow tries a task again by itself, and nobody has cleared it since its last try.
+
+    One that is cleared while it runs counts as tried again: Airflow leaves ``max_tries`` as it is then.
+    """
     ti: Any = context["ti"]
     return bool(ti.try_number > ti.max_tries - task.retries + 1)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PaceMirrorOperator"]
 
-_WISHED = "wished"  # in the task's store: an earlier try has
+_WISHED = "wished"  # in the task's store: an earlier try has, and how often the run had been cleared by then
 
 
 class PaceMirrorOperator(MirrorOperator):
@@ -51,13 +51,13 @@ class PaceMirrorOperator(MirrorOperator):
         run = context["dag_run"]
         by = f"{run.triggering_user_name or 'somebody'} by {run.dag_id}"
         store: Any = context.get("task_state_store")
-        if store is not None and store.get(_WISHED) and not is_retry(self, context):
-            store.delete(_WISHED)  # who clears the task means it once more
-        is_wished = store is not None and bool(store.get(_WISHED))
+        # Who clears the task means it once more. Of one that is cleared while it runs only the run's count tells.
+        clears = run.clear_number or 0
+        is_wished = store is not None and store.get(_WISHED) == clears and is_retry(self, context)
 
         def note() -> None:
             if store is not None:
-                store.set(_WISHED, True)
+                store.set(_WISHED, clears)
 
         with MirrorKafkaHook(mirror.target, "target").admin() as target:
             done = pace(target, mirror.name, self.action, rate, by, is_wished=is_wished, wished=note)

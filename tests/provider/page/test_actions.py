@@ -131,7 +131,7 @@ def test_run_of_kafka_pace_wishes_in_the_name_of_who_started_it(
 ) -> None:
     world.plan("orders", {"orders": 1}, DAGS[0])
     world.own("orders", "orders")
-    context["dag_run"] = SimpleNamespace(triggering_user_name="ann", dag_id="kafka_pace")
+    context["dag_run"] = SimpleNamespace(triggering_user_name="ann", dag_id="kafka_pace", clear_number=0)
     mirror = {"name": "orders", "source": "not asked", "target": "dc2"}
     PaceMirrorOperator(task_id="t", mirror=mirror, action=action, rate=rate).execute(context)
     (row,) = get(page, "/list").json()["mirrors"]
@@ -147,7 +147,7 @@ def test_next_try_of_a_pause_leaves_a_mirror_that_somebody_has_resumed(
     """Its job did not rest within a minute, or its worker died behind the wish. Who clears the task means it again."""
     world.plan("orders", {"orders": 1}, DAGS[0])
     world.own("orders", "orders")
-    context["dag_run"] = SimpleNamespace(triggering_user_name="ann", dag_id="kafka_pace")
+    context["dag_run"] = SimpleNamespace(triggering_user_name="ann", dag_id="kafka_pace", clear_number=0)
     mirror = {"name": "orders", "source": "not asked", "target": "dc2"}
 
     def paused() -> bool:
@@ -169,6 +169,22 @@ def test_next_try_of_a_pause_leaves_a_mirror_that_somebody_has_resumed(
     assert paused()
 
 
+@pytest.mark.parametrize("clears", [0, 1], ids=["retry", "cleared"])
+def test_pause_that_is_cleared_while_it_waits_is_meant_again(world: World, context: dict[str, Any], clears: int) -> None:
+    """Airflow leaves max_tries as it is then, as behind a try that failed."""
+    world.plan("orders", {"orders": 1}, DAGS[0])
+    world.own("orders", "orders")
+    run = context["dag_run"] = SimpleNamespace(triggering_user_name="ann", dag_id="kafka_pace", clear_number=0)
+    mirror = {"name": "orders", "source": "not asked", "target": "dc2"}
+    context["ti"].max_tries = 2
+    PaceMirrorOperator(task_id="t", mirror=mirror, action="pause", retries=2).execute(context)
+    other: Any = {**context, "task_state_store": None}
+    PaceMirrorOperator(task_id="t", mirror=mirror, action="resume").execute(other)
+    context["ti"].try_number, run.clear_number = 2, clears
+    found = PaceMirrorOperator(task_id="t", mirror=mirror, action="pause", retries=2).execute(context)
+    assert (found["pause"] is not None) == bool(clears)
+
+
 @pytest.mark.parametrize(("mirror", "action", "rate", "said"), [
     ("orders", "stop", "default", "action='stop'"), ("orders", "rate", "fast", "rate='fast'"),
     ("ordres", "pause", "default", "knows no such mirror"),
@@ -178,7 +194,7 @@ def test_what_can_not_be_wished_is_refused_and_changes_nothing(
 ) -> None:
     world.plan("orders", {"orders": 1}, DAGS[0])
     world.own("orders", "orders")
-    context["dag_run"] = SimpleNamespace(triggering_user_name=None, dag_id="kafka_pace")
+    context["dag_run"] = SimpleNamespace(triggering_user_name=None, dag_id="kafka_pace", clear_number=0)
     one = {"name": mirror, "source": "not asked", "target": "dc2"}
     with pytest.raises(AirflowFailException, match=said):
         PaceMirrorOperator(task_id="t", mirror=one, action=action, rate=rate).execute(context)
