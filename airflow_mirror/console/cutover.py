@@ -292,7 +292,7 @@ def _end(arguments: argparse.Namespace, report: CutoverReport, kept: ReportStore
     lines = [f"run {kept.run}: {report.outcome}{' before; both sides were compared once more' if again else ''}"]
     if fence is not None:
         lines[0] += f"; nobody could write for {fence.seconds or 0.0:.1f} s"
-        lines.append(f"the {fenced} {'stays fenced' if fence.kept else 'is open again'}")
+        lines.append(f"the {fenced} {'stays fenced' if fence.is_kept else 'is open again'}")
     records = sum(row["records"] for row in report.verification)
     lines.append(f"compared behind the fence: {count(records, 'record')} in {count(len(report.ends), 'partition')}")
     lines += [f"group {group.group}: set ({group.settled})" for group in report.groups]

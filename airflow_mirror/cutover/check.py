@@ -150,7 +150,7 @@ def reverify(run: Attempt) -> None:
         evidence["source_moved_since"] = {tp: list(ends) for tp, ends in moved.items()}
         run.log.warning("the source was written since the cutover: %s", ", ".join(moved))
     fence = run.report.fence
-    if fence is not None and fence.kept and fence.lifted is None:
+    if fence is not None and fence.is_kept:
         # What is decided says more: who lifted it may not have been able to say so in the report.
         evidence["fence_is_up"] = run.up is not None and run.fence.is_up(run.intent)
     # Ahead is fine: applications have read on. Behind is what a late request of a frozen process does, or a person.

@@ -356,7 +356,7 @@ class Raised:
     def is_down(self) -> None:
         """Note in the report that it is."""
         if self.report is not None and self.report.fence is not None:
-            self.report.fence.lifted, self.report.fence.kept = time.time(), False
+            self.report.fence.lifted = time.time()
 
     def _ended(self) -> str:
         self.state = decision.end_lifting(self.on.target.ledger, self.mirror, self.state)

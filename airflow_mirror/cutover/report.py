@@ -55,7 +55,7 @@ class FenceRecord:
     :param requested: when the first change was about to be sent; seconds since the epoch.
     :param opened: when the target was opened, which ends the fenced time; seconds since the epoch.
     :param lifted: when the source was open again; None while it is fenced.
-    :param kept: the fence stays on purpose after the cutover.
+    :param kept: the fence stays on purpose after the cutover. So it says still once that fence was lifted.
     """
 
     kind: str
@@ -74,6 +74,11 @@ class FenceRecord:
         """What raising it changed. A fence that was swapped since has changed more: that is decided in the ledger."""
         rest = {name: value for name, value in self.intent.items() if name != "topics"}
         return Intent.of(rest, self.intent["topics"])
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it stays on purpose, and nobody has noted that it was lifted since."""
+        return self.kept and self.lifted is None
 
     @property
     def ended(self) -> float | None:
@@ -260,7 +265,7 @@ class CutoverReport:
             "state": self.state,
             "fence_seconds": None if self.fence is None else self.fence.seconds,
             "predicted_seconds": self.predicted.get("seconds"),
-            "fence_kept": self.fence is not None and self.fence.kept,
+            "fence_kept": self.fence is not None and self.fence.is_kept,
             "seconds": {step.name: round(step.seconds, 3) for step in self.steps},
             "partitions": len(self.ends),
             "records_verified": sum(row["records"] for row in self.verification),

@@ -129,6 +129,7 @@ def _run(run: Attempt) -> CutoverReport:
         # over in its turn.
         if earlier.plan_hash != run.plan.hash:
             raise InputError(f"{run.kept.where} holds the cutover of another plan. Give this cutover a run of its own.")
+        # By `kept`, which no lifting takes back: the decision may be a later run's by now, and says nothing of this one.
         if earlier.outcome == reports.DONE and run.up is None and earlier.fence is not None and earlier.fence.kept:
             raise InputError(
                 run.kept.where, "its cutover was finished, and the fence that it kept was lifted since, by a rollback or "

@@ -368,7 +368,7 @@ def test_fence_that_is_lifted_while_it_is_looked_again_stays_lifted_in_the_repor
         theirs = kept_in(dir_of(finished))
         report = theirs.load()
         assert report is not None and report.fence is not None
-        report.fence.lifted, report.fence.kept = 2.0, False
+        report.fence.lifted = 2.0
         theirs.save(report)
         return offsets(*given)
 
@@ -378,7 +378,7 @@ def test_fence_that_is_lifted_while_it_is_looked_again_stays_lifted_in_the_repor
     reverify(finished)
     left = kept_in(dir_of(finished)).load()
     assert left is not None and left.fence is not None and left.steps[-1].name == "verify_again"
-    assert (left.fence.kept, left.fence.lifted) == (False, 2.0)
+    assert (left.fence.is_kept, left.fence.lifted) == (False, 2.0)
 
 
 @pytest.mark.parametrize(("offset", "said"), [(39, "has 39"), (None, "has nothing")])

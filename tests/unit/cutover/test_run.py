@@ -390,6 +390,25 @@ def test_finished_cutover_whose_fence_was_lifted_since_is_not_done(tmp_path: Pat
         cutover._run(a_run(tmp_path, fence))
 
 
+@pytest.mark.parametrize("since", ["", "another run has cut over"])
+def test_finished_cutover_whose_lifting_is_in_its_report_is_not_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, since: str
+) -> None:
+    """What lifted it has noted that, and the cleared task of the cutover turned green on it: producers would move."""
+    seen = Steps(monkeypatch)
+    fenced(tmp_path, "callable", reports.DONE)
+    lifts(tmp_path, seen.fence, include_retained=True)
+    left = kept_in(tmp_path).load()
+    assert left is not None and left.fence is not None and left.fence.lifted is not None
+    assert not left.summary()["fence_kept"]
+    if since:
+        changed = {"run": "later", "id": "later", "phase": OPENED}
+        ledger_of(tmp_path).decide(lambda values: {"fence/flow": {**values["fence/flow"], **changed}})
+    with pytest.raises(InputError, match="was lifted since, by a rollback.*a run of its own"):
+        cutover._run(a_run(tmp_path, seen.fence))
+    assert seen.calls == ["end_writing", "off"]
+
+
 def test_directory_of_another_plans_cutover_is_refused(tmp_path: Path) -> None:
     fenced(tmp_path, "acl", reports.DONE)
     other = a_run(tmp_path, AclFence(Acls()), Acls())  # type: ignore[arg-type]
