@@ -51,6 +51,7 @@ def _run(arguments: argparse.Namespace) -> None:
         signed = "not signed" if one.key is None else f"signed with key {one.key[:16]}"
         unchecked = ", which nobody checked (--key does)" if one.key is not None and key is None else ""
         print(f"{one.file}: link {one.link.number} of {one.link.mirror}, run {one.link.run}, {signed}{unchecked}")
-    for link in (decided or ())[reports[-1].link.number :]:
+    given = {link.number for one in reports for link in one.links}  # a run's earlier links are in its last report
+    for link in (one for one in decided or () if one.number not in given):
         print(f"not given: link {link.number}, run {link.run}")
     print("proven" if decided is None else f"proven, and so is the ledger's chain of {count(len(decided), 'link')}")

@@ -54,6 +54,14 @@ def test_proven_reports_are_listed_with_what_was_not_checked(runs: Runs, capsys:
     ]
 
 
+def test_each_link_of_the_ledger_that_no_file_has_is_listed(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever keeps the first reports back must not have the rest taken for all."""
+    for given, missing in (("friday", [(1, "monday"), (2, "tuesday")]), ("tuesday", [(1, "monday"), (3, "friday")])):
+        assert verify(f"{given}.json", "--target", "dst") == 0
+        said = capsys.readouterr().out.splitlines()[1:-1]
+        assert said == [f"not given: link {number}, run {run}" for number, run in missing]
+
+
 def test_first_broken_link_is_named_with_status_one(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify("monday.json", "friday.json") == 1
     assert "error: friday.json: link 2\n  why: it is missing between monday.json" in capsys.readouterr().err
