@@ -43,6 +43,7 @@ from airflow_mirror.errors import (
 from airflow_mirror.extras.clients.inventory import clients_of
 from airflow_mirror.extras.schemas.release import with_release
 from airflow_mirror.jobs.driver.arguments import add_alarm
+from airflow_mirror.jobs.runner.directory import job_name
 from airflow_mirror.plan.direction import ARMED, direction
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.wording import count
@@ -207,7 +208,8 @@ def _kept(arguments: argparse.Namespace, request: CutoverRequest, clusters: Clus
     mirror = request.plan.mirror.name
     fence = _decided(request, clusters)
     standing = fence.run if fence is not None and not fence.is_over else f"by-hand-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-    run = arguments.run_name or standing
+    # Named as Airflow's runs are: it is a part of a key in the ledger, and of a path.
+    run = job_name(arguments.run_name) if arguments.run_name else standing
     return ReportStore(clusters.on.target.reports(mirror), mirror, run, home_of(arguments) / mirror / "runs" / run)
 
 

@@ -16,6 +16,7 @@ from airflow_mirror.cutover.html import render
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import reports_of, text_in
 from airflow_mirror.errors import InputError
+from airflow_mirror.jobs.runner.directory import job_name
 from airflow_mirror.ledger.records import REPORT
 from airflow_mirror.ledger.state import state_of
 
@@ -43,16 +44,17 @@ def _run(arguments: argparse.Namespace) -> None:
     name = arguments.mirror
     with target_of(arguments) as target:
         values = reports_of(target, name).read()
-        if not REPORT.under(values, name):
+        if not (runs := REPORT.under(values, name)):
             known = ", ".join(sorted(REPORT.under(state_of(target, REPORT.below(), keys_only=True).read()))) or "none"
             raise InputError(f"--mirror {name}: the target has no report of a cutover of it. It has of: {known}.")
     if arguments.html is None and arguments.json is None:
         _print(values, name)
         return
-    run = arguments.run_name or REPORT.under(values, name)[-1]
+    asked = arguments.run_name or runs[-1]
+    run = asked if asked in runs else job_name(asked)  # as whoever has cut over has named it
     text = text_in(values, name, run)
     if text is None:
-        raise InputError(f"--run {run}: there is no report of it. There are: {', '.join(REPORT.under(values, name))}.")
+        raise InputError(f"--run {run}: there is no report of it. There are: {', '.join(runs)}.")
     if arguments.json is not None:
         _write(arguments.json, text + "\n")
     if arguments.html is not None:

@@ -379,7 +379,7 @@ def _intent_in(plan: Plan, state: FenceState) -> Intent:
 def of_another(on: Platform, other: str) -> tuple[FenceState, Intent] | None:
     """Return what our ledger has decided about another mirror's fence; None: nothing, so it may be about any topic.
 
-    :param other: as the source names it, ``mirror:run:attempt``. A run that a person has named may have colons, too.
+    :param other: as the source names it, ``mirror:run:attempt``.
     """
     mirror, _, rest = other.partition(COLON)
     attempt = rest.rpartition(COLON)[2]

@@ -18,6 +18,7 @@ from airflow_mirror.console import cutover as command
 from airflow_mirror.console import main
 from airflow_mirror.console.request import require_planned
 from airflow_mirror.cutover.decision import CLOSED, CLOSING, LIFTED, OPENED, FenceState
+from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.report import BACKED_OUT, DONE, RUNNING, CutoverReport, FenceRecord
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.errors import (
@@ -130,6 +131,24 @@ def test_target_that_does_not_answer_any_more_may_be_open(
         return answers.pop()
 
     assert ends(TryAgain("a broker is down"), tmp_path, outcome=outcome, decided=decided) == status
+
+
+@pytest.mark.parametrize("name", ["2026/11/20", "../../2026", "manual__2026-11-20T00:00:00+00:00", "monday"])
+def test_report_of_a_run_is_found_whatever_it_is_called(
+    name: str, dst: LedgerCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its name is a part of the ledger's keys: a slash in it hid the report from every reader."""
+    asked = argparse.Namespace(mirror="flow", run_name=name, home=tmp_path)
+    request: Any = SimpleNamespace(plan=a_plan("orders"))
+    clusters: Any = SimpleNamespace(on=SimpleNamespace(target=Side(dst.admin)))
+    kept = command._kept(asked, request, clusters)
+    kept.save(CutoverReport(mirror="flow", plan_hash="p", error="which was asked for"))
+    assert kept.directory == tmp_path / "flow" / "runs" / kept.run
+    again = command._kept(asked, request, clusters).load()
+    assert again is not None and again.error == "which was asked for"
+    for one in (name, kept.run):
+        assert main.main(["report", "--target", "dst", "--mirror", "flow", "--run", one, "--json", "-"]) == 0
+        assert "which was asked for" in capsys.readouterr().out
 
 
 def test_done_is_status_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
