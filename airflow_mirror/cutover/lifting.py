@@ -289,15 +289,16 @@ def _by_the_source(
     for name in names:
         # Of this host alone: what reads the target's reports connects, and no broker may answer.
         kept = ReportStore(None, mirror, name, directory_of(runs, name))
-        report = kept.on_disk()
-        # Written before the first rule, so a fence that this host has raised is here; and one that is down by now, too.
-        # Which of the two the source tells, by its names.
-        if report is not None and report.fence is not None and report.fence.lifted is None:
-            known = True
-            try:
+        # One that can't be read, or can't be lifted, keeps no other one up.
+        try:
+            report = kept.on_disk()
+            # Written before the first rule, so a fence that this host has raised is here; and one that is down by now,
+            # too. Which of the two the source tells, by its names.
+            if report is not None and report.fence is not None and report.fence.lifted is None:
+                known = True
                 lines += _lifted_here(on, kept, report, fence, include_retained=include_retained)
-            except MirrorError as e:  # one that can't be lifted keeps no other one up
-                failed.append(e)
+        except MirrorError as e:
+            failed.append(e)
     unsure = [e for e in failed if isinstance(e, MayBeOpen)]  # told by names at the source, so there is an authorizer
     # Asked once more behind what was lifted: a run whose rules were another attempt's, and are down with that one's, is
     # done.

@@ -322,13 +322,15 @@ class CutoverReport:
     def load(cls, run_dir: Path) -> CutoverReport | None:
         """Read ``report.json``; None if there was no attempt.
 
-        :raises InputError: the file is not a report, so it is unknown what has to be undone.
+        :raises InputError: the file can't be read, or is not a report, so it is unknown what has to be undone.
         """
         path = run_dir / JSON_NAME
         try:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
+        except (OSError, UnicodeDecodeError) as e:
+            raise _unread(str(path), e) from e
         return cls.from_json(text, str(path))
 
     @classmethod
@@ -341,4 +343,8 @@ class CutoverReport:
         try:
             return cls.from_dict(json.loads(text))
         except (AttributeError, ValueError, TypeError, KeyError) as e:
-            raise InputError(f"{where} is not a cutover report ({e}). Restore it: it says what a fence changed.") from e
+            raise _unread(where, e) from e
+
+
+def _unread(where: str, e: Exception) -> InputError:
+    return InputError(f"{where} is not a cutover report ({e}). Restore it: it says what a fence changed.")

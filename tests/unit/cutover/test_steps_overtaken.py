@@ -36,6 +36,7 @@ from airflow_mirror.errors import (
     CutoverTakenOver,
     FencedByAnother,
     FenceNotLifted,
+    InputError,
     MayBeOpen,
     OpeningUnfinished,
 )
@@ -401,6 +402,23 @@ def test_fence_is_lifted_also_where_no_broker_of_the_target_has_ever_answered(
 
     monkeypatch.setattr(on.target, "reports", connects)
     assert lift_leftover_fence(on, "flow", runs=tmp_path) and not source.acls
+
+
+@pytest.mark.usefixtures("nobody_to_ask")
+@pytest.mark.parametrize("content", [b"[1", b"\xff\xfe", None], ids=["cut", "no-text", "directory"])
+def test_report_that_can_not_be_read_keeps_no_other_fence_up(tmp_path: Path, content: bytes | None) -> None:
+    """Of a run long ago, say: it is named, once producers are in again."""
+    source, run_dir, broken = Acls(), tmp_path / "sunday", tmp_path / "monday" / "report.json"
+    run = a_run(run_dir, AclFence(source, open_by_default=False), source)  # type: ignore[arg-type]
+    walk(run, [*STEPS[:1], replace(STEPS[1], do=lambda _: {})])
+    run.report.outcome = reports.RUNNING
+    run.save()
+    broken.parent.mkdir()
+    broken.mkdir() if content is None else broken.write_bytes(content)
+    on = platform_in(run_dir, source, None, Away())
+    with pytest.raises(InputError, match=f"{broken} is not a cutover report .*Restore it"):
+        lift_leftover_fence(on, "flow", runs=tmp_path)
+    assert not source.acls
 
 
 @pytest.mark.usefixtures("nobody_to_ask")
