@@ -9,7 +9,7 @@ from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.fence import READ_BACK_S, AclFence, Fence, name_of
 from airflow_mirror.cutover.intent import Intent, line
 from airflow_mirror.cutover.platform import Platform, require_source
-from airflow_mirror.cutover.raised import intent_of, of_another
+from airflow_mirror.cutover.raised import intent_of, topics_of_another
 from airflow_mirror.errors import FencedByAnother, FenceStands, MirrorError
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.plan import ledger_store as plans
@@ -106,7 +106,7 @@ def require_no_other(
     :raises FenceStands: :raises FencedByAnother: as :meth:`.fence.AclFence.require_no_other`.
     """
     others = fence.require_no_other(mirror, topics, run)
-    if any(of_another(on, other) is None for other in others):
+    if any(topics_of_another(on, other) is None for other in others):
         # It may be between its name and its first rule. Nothing of ours is up yet, so the wait keeps nobody out.
         (wait or on.source.clock.sleep)(READ_BACK_S + _ON_THE_WAY_S)
         fence.require_no_other(mirror, topics, run)

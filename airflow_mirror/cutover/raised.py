@@ -27,6 +27,7 @@ from airflow_mirror.errors import (
     FencedByAnother,
     FenceNotLifted,
     InputError,
+    LedgerNewer,
     MayBeOpen,
     MirrorCutOver,
     TryAgain,
@@ -124,16 +125,11 @@ class Raised:
         # Read behind our own name, which every broker lists by now. So of two that do this at the same time at least
         # one sees the other, whoever is slow, frozen or dies in between.
         for other in self.fence.others(self.mirror):
-            decided = of_another(self.on, other)
-            if decided is None:
-                topics = set[str]() if other in before else set(self.intent.topics)
-            else:
-                there, intent = decided
-                # Over, and named still: the name came late. That it is over is decided behind the brokers' lists, which
-                # have no rule.
-                topics = set[str]() if there.is_over else set(self.intent.topics).intersection(intent.topics)
-            if topics:
-                raise FencedByAnother(self.on.source.admin.role, sorted(topics), [other])
+            its = topics_of_another(self.on, other)
+            if its is None:
+                its = () if other in before else self.intent.topics
+            if topics := sorted({*self.intent.topics}.intersection(its)):
+                raise FencedByAnother(self.on.source.admin.role, topics, [other])
 
     def raise_rules(self, permit: Permit) -> None:
         """Raise it. :raises CutoverTakenOver: it is not to be any more; what was raised by then is taken back."""
@@ -376,15 +372,25 @@ def _intent_in(plan: Plan, state: FenceState) -> Intent:
     return Intent.of(state.intent, [t.source_topic for t in plan.topics])
 
 
-def of_another(on: Platform, other: str) -> tuple[FenceState, Intent] | None:
-    """Return what our ledger has decided about another mirror's fence; None: nothing, so it may be about any topic.
+def topics_of_another(on: Platform, other: str) -> Collection[str] | None:
+    """Return what another mirror's fence is about, as our ledger has decided it; nothing if it is over.
+
+    None: nothing is decided there about it, or it can't be read any more, so it may be about any topic.
 
     :param other: as the source names it, ``mirror:run:attempt``.
     """
     mirror, _, rest = other.partition(COLON)
     attempt = rest.rpartition(COLON)[2]
-    state = decision.fence_state(on.target.ledger.values(), mirror)
-    return None if state is None or state.id != attempt else (state, intent_of(on.target, mirror, state))
+    try:
+        state = decision.fence_state(on.target.ledger.values(), mirror)
+        if state is None or state.id != attempt:
+            return None
+        # Over, and named still: the name came late. That it is over is decided behind the brokers' lists, which have no
+        # rule.
+        return () if state.is_over else intent_of(on.target, mirror, state).topics
+    # Its plan is lost or damaged, or a newer version decided it: that mirror's fault, and ours does not end by it.
+    except (InputError, LedgerNewer):
+        return None
 
 
 def fence_for(kind: str, name: str, given: Fence | None, source: Side) -> Fence:

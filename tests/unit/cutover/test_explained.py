@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,10 @@ from airflow_mirror.errors import (
     RequestRefused,
 )
 from airflow_mirror.kafka.permit import unfenced
+from airflow_mirror.ledger.records import FENCE
 from airflow_mirror.plan.direction import Direction, turn
 from airflow_mirror.plan.ledger_store import keep
+from airflow_mirror.plan.model import Plan
 from tests.builders import rule
 from tests.unit.cutover.builders import Acls, a_plan, a_run, dir_of, go_up, ledger_of, target_of, want
 
@@ -273,6 +275,32 @@ def test_fences_of_other_targets_keep_no_fence_up(run: Attempt) -> None:
     assert raised.begin("somebody") and raised.undo()
     denied = {acl.name for acl in run.source.describe_acls(resource_type="TOPIC") if acl.permission == "DENY"}
     assert denied == {"audit"} and fence.standing("flow") == {}
+
+
+@pytest.mark.parametrize(
+    ("phase", "known", "steps_back"), [(OPENED, True, False), (OPENED, False, True), (LIFTED, False, False)]
+)
+def test_another_mirror_whose_plan_is_lost_may_be_about_any_topic(
+    run: Attempt, phase: str, known: bool, steps_back: bool
+) -> None:
+    """Behind our own decision that the fence is up; its fault was raised there as ours."""
+    fence, plan = AclFence(run.source), a_plan("audit")
+    fence.raise_(fence.intent(["audit"]), name_of("other", "r1", "1"), unfenced)
+    decide_other(run, plan, phase)
+    go_up(run)
+    if steps_back:
+        with pytest.raises(FencedByAnother, match="other:r1:1"):
+            Raised.by(run).claim([], unfenced)
+    else:
+        Raised.by(run).claim(fence.others("flow") if known else [], unfenced)
+
+
+def decide_other(run: Attempt, plan: Plan, phase: str) -> None:
+    """Decide that the mirror ``other`` has a fence of the topics of a plan."""
+    its = FenceState(
+        run="r1", attempt=1, id="1", plan=plan.hash, revision=plan.revision, owner="o", max_fence_s=60.0, phase=phase
+    )  # fmt: skip
+    run.life.decide(lambda _: FENCE.put(asdict(its), "other"))
 
 
 def test_rules_of_another_mirror_stay_when_a_fence_is_lifted_again(run: Attempt) -> None:
