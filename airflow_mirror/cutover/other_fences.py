@@ -106,7 +106,8 @@ def require_no_other(
     :raises FenceStands: :raises FencedByAnother: as :meth:`.fence.AclFence.require_no_other`.
     """
     others = fence.require_no_other(mirror, topics, run)
-    if any(topics_of_another(on, other) is None for other in others):
+    # Each of them, so that their plans are at hand when `Raised.claim` looks again, behind its own name.
+    if None in [topics_of_another(on, other) for other in others]:
         # It may be between its name and its first rule. Nothing of ours is up yet, so the wait keeps nobody out.
         (wait or on.source.clock.sleep)(READ_BACK_S + _ON_THE_WAY_S)
         fence.require_no_other(mirror, topics, run)

@@ -47,6 +47,7 @@ class Side:
 
     def __init__(self, admin: ClusterAdmin, clock: Clock = SYSTEM) -> None:
         self.admin, self.clock = admin, clock
+        self._plans: dict[tuple[str, str, str], Plan] = {}
 
     @property
     def log(self) -> WireCluster:
@@ -68,11 +69,18 @@ class Side:
 
         :raises PlanNotKept: it is not there. :raises InputError: it, or an amendment, is not what its hash says.
         """
+        # Kept where a revision pins it, since what has its hash never changes: each reading is one of the whole topic,
+        # and behind a fence there may be one for each fence of others that was kept.
+        if (kept := self._plans.get((mirror, plan_hash, revision))) is not None:
+            return kept
         found = self.state(f"{PLAN.below(mirror)}{plan_hash}").read()
         # As it was when the fence went up, where a decision pins that: topics that joined since are not fenced, and
         # must neither be lifted nor opened by it.
         last = revision or plans.revision(self.ledger.values(), mirror, plan_hash)
-        return amended(plans.plan_in(found, mirror, plan_hash), plans.amendments_in(found, mirror, plan_hash, last))
+        plan = amended(plans.plan_in(found, mirror, plan_hash), plans.amendments_in(found, mirror, plan_hash, last))
+        if revision:
+            self._plans[mirror, plan_hash, revision] = plan
+        return plan
 
     def reports(self, mirror: str) -> State:
         """Return the reports of a mirror's cutovers."""

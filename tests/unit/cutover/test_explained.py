@@ -33,6 +33,7 @@ from airflow_mirror.errors import (
     RequestRefused,
 )
 from airflow_mirror.kafka.permit import unfenced
+from airflow_mirror.ledger.kinds import in_pieces
 from airflow_mirror.ledger.records import FENCE
 from airflow_mirror.plan.direction import Direction, turn
 from airflow_mirror.plan.ledger_store import keep
@@ -301,6 +302,25 @@ def decide_other(run: Attempt, plan: Plan, phase: str) -> None:
         run="r1", attempt=1, id="1", plan=plan.hash, revision=plan.revision, owner="o", max_fence_s=60.0, phase=phase
     )  # fmt: skip
     run.life.decide(lambda _: FENCE.put(asdict(its), "other"))
+
+
+def test_plan_of_a_kept_fence_is_not_read_again_behind_our_own(run: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reading is one of the whole topic, and forty such fences stood at a source: `max_fence_s` ran meanwhile."""
+    fence, plan = AclFence(run.source), a_plan("audit")
+    target_of(dir_of(run)).write(in_pieces(f"plan/other/{plan.hash}", plan.to_json().encode()))
+    fence.raise_(fence.intent(["audit"]), name_of("other", "r1", "1"), unfenced)
+    decide_other(run, plan, OPENED)
+    run.intent, reads = described(run), list[str]()
+    go_up(run)
+    read = run.on.target.state
+
+    def counted(*prefixes: str, **patience: float) -> Any:
+        reads.append(prefixes[0])
+        return read(*prefixes, **patience)
+
+    monkeypatch.setattr(run.on.target, "state", counted)
+    Raised.by(run).claim(run.others, unfenced)
+    assert reads == []
 
 
 def test_rules_of_another_mirror_stay_when_a_fence_is_lifted_again(run: Attempt) -> None:
