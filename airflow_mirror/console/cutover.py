@@ -294,7 +294,14 @@ def _end(arguments: argparse.Namespace, report: CutoverReport, kept: ReportStore
     lines = [f"run {kept.run}: {report.outcome}{' before; both sides were compared once more' if again else ''}"]
     if fence is not None:
         lines[0] += f"; nobody could write for {fence.seconds or 0.0:.1f} s"
-        lines.append(f"the {fenced} {'stays fenced' if fence.is_kept else 'is open again'}")
+        is_gone = again and report.steps[-1].evidence.get("fence_is_up") is False
+        if fence.is_kept and is_gone:
+            lines.append(
+                f"the fence of the {fenced} is gone or incomplete: deny WRITE to User:* again, and bring over what was "
+                "written; if applications are to write there, 'airflow-mirror lift-fence --include-retained' decides that"
+            )
+        else:
+            lines.append(f"the {fenced} {'stays fenced' if fence.is_kept else 'is open again'}")
     records = sum(row["records"] for row in report.verification)
     lines.append(f"compared behind the fence: {count(records, 'record')} in {count(len(report.ends), 'partition')}")
     lines += [f"group {group.group}: set ({group.settled})" for group in report.groups]

@@ -26,6 +26,7 @@ from airflow_mirror.console.clusters import HELP, add_target, config_of, target_
 from airflow_mirror.console.command import add_json, command
 from airflow_mirror.console.home import own_home
 from airflow_mirror.console.run import add_clusters, add_home, chosen
+from airflow_mirror.cutover.after import told_gone
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, since_ms
 from airflow_mirror.cutover.other_fences import told_unexplained
 from airflow_mirror.cutover.platform import Platform
@@ -72,7 +73,8 @@ def add(commands: Any) -> None:
     add_home(p)
     p.add_argument(
         "--source", metavar="CLUSTER",
-        help=f"also look there for rules that keep everybody out of mirrored topics, and that no record explains: {HELP}",
+        help=f"also look there for rules that keep everybody out of mirrored topics, and that no record explains, and "
+        f"whether kept fences stand: {HELP}",
     )  # fmt: skip
     p.add_argument("--watch", action="store_true", help="go on until interrupted")
     add_json(p, "a list of mirrors")
@@ -149,7 +151,10 @@ def _of_this_host(home: Path) -> dict[str, Any]:
 
 
 def _look_at(source: ClusterAdmin, target: ClusterAdmin, rows: list[dict[str, Any]], values: Values) -> None:
-    """Add to rows of mirrors of a source which of its rules no record explains; of retired ones say it."""
+    """Add to rows of mirrors of a source which of its rules no record explains, and which fence is gone.
+
+    Of retired mirrors it is said.
+    """
 
     def aside(text: str, *of: object) -> None:
         print(text % of, file=sys.stderr)
@@ -163,7 +168,8 @@ def _look_at(source: ClusterAdmin, target: ClusterAdmin, rows: list[dict[str, An
             plan = row.get("plan") or (fence and fence.plan)  # of one that is retired its last fence's is left
             if not plan or on.target.plan(name, plan).source_cluster_id != its_id:
                 continue
-            found = [str(one) for one in judge(Facts(unexplained=told_unexplained(on, name, aside)), Limits(), ["fence"])]
+            facts = Facts(unexplained=told_unexplained(on, name, aside), fences_gone=told_gone(on, name, aside))
+            found = [str(one) for one in judge(facts, Limits(), ["fence", "fence_gone"])]
             if row:
                 row["said"] = "\n".join(filter(None, [row["said"], *found])) or None
             for line in [] if row else found:
@@ -288,7 +294,7 @@ def _fence(fence: FenceState, since_ms: int) -> dict[str, Any]:
 def _fence_line(fence: Mapping[str, Any]) -> str:
     """Return what people read of it."""
     what = f"the fence of cutover {fence['run']} {fence['text']}"
-    return f"the source is fenced ({fence['name']}): {what}, since {fence['since']}"
+    return f"by the ledger the source is fenced ({fence['name']}): {what}, since {fence['since']}"
 
 
 def _refused_line(one: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ whichever worker, sees the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,11 +14,11 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.decision import OPENED, fence_state
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.intent import Intent
-from airflow_mirror.cutover.platform import Platform
+from airflow_mirror.cutover.platform import Platform, require_source
 from airflow_mirror.cutover.quiet import changed_between
 from airflow_mirror.cutover.raised import intent_of
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.errors import InputError, SourceNotSilent
+from airflow_mirror.errors import InputError, MirrorError, SourceNotSilent
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS
 from airflow_mirror.wording import count, some
@@ -73,7 +73,8 @@ class After:
         else:
             silent = "the old source is silent"
         going = sum(group.goes_on for group in self.groups)
-        head = f"{self.seconds:.0f} s after the opening: {silent}; its fence is {self.fence}"
+        fence = "a function's, which was not asked" if self.fence == "callable" else self.fence
+        head = f"{self.seconds:.0f} s after the opening: {silent}; its fence is {fence}"
         rest = [f"{group}" for group in self.groups if not group.goes_on]
         return [head, f"{going} of {count(len(self.groups), 'group')} read on", *rest]
 
@@ -110,6 +111,28 @@ def look_after(on: Platform, report: CutoverReport | None, now: float) -> After:
         fence="open" if intent is None or state is None or state.phase != OPENED else _fence(state.kind, intent, source),
         copied_by="" if intent is None else intent.copied_by, groups=_groups(report, on.target.admin),
     )  # fmt: skip
+
+
+def told_gone(on: Platform, mirror: str, log: Callable[..., object]) -> list[str]:
+    """Return the fence that a mirror keeps behind its open target, for people, if its rules are not there.
+
+    :param log: takes, as loggers do, why it could not be looked for: a source that does not list its rules, say.
+    """
+    try:
+        state = fence_state(on.target.ledger.values(), mirror)
+        if state is None or state.phase != OPENED or state.kind != AclFence.kind:
+            return []
+        require_source(on.source.admin, on.target.plan(mirror, state.plan, state.revision))
+        intent = intent_of(on.target, mirror, state)
+        # Pending: it waits for other mirrors' fences, and its rules are to come.
+        if intent.pending or _fence(state.kind, intent, on.source.admin) != "gone":
+            return []
+        # Closed, or swapped, between the two looks: what is missing was taken away on purpose.
+        there = fence_state(on.target.ledger.values(), mirror)
+        return told_gone(on, mirror, log) if there != state else [f"the fence of cutover {state.run}"]
+    except MirrorError as e:
+        log("whether the fence of mirror %r stands at its source was not looked for: %s", mirror, e)
+        return []
 
 
 def _written(

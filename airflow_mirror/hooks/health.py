@@ -24,6 +24,7 @@ def facts_of(
     :param mirror: as it should be copied; the tail may differ. :param plan: its last one.
     :param told: is told, as a logger's ``info`` is, what could not be looked for.
     """
+    from airflow_mirror.cutover.after import told_gone
     from airflow_mirror.cutover.other_fences import told_unexplained
     from airflow_mirror.cutover.platform import Platform
     from airflow_mirror.jobs.health.gathering import gather
@@ -32,7 +33,9 @@ def facts_of(
     facts = gather(plan, source, target, lambda: view.look(mirror), lambda: _fences(target, mirror), limits)
     if facts.other_source:
         return facts
-    return replace(facts, unexplained=told_unexplained(Platform.of(source, target), mirror.name, told))
+    on = Platform.of(source, target)
+    gone, unexplained = told_gone(on, mirror.name, told), told_unexplained(on, mirror.name, told)
+    return replace(facts, fences=() if gone else facts.fences, fences_gone=gone, unexplained=unexplained)
 
 
 def _fences(target: ClusterAdmin, mirror: Mirror) -> list[str]:

@@ -12,8 +12,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.cutover import other_fences
-from airflow_mirror.cutover.decision import FenceState, begin_lifting, end_lifting, note_copy
+from airflow_mirror.cutover import after, other_fences
+from airflow_mirror.cutover.decision import OPENED, FenceState, begin_lifting, end_lifting, note_copy
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.errors import (
     ClusterUnreachable,
@@ -109,13 +109,28 @@ def test_a_fence_is_known_from_the_target(
     )  # fmt: skip
     note_copy(ledger, "m", up)
     warnings = check(mirror).execute(context)["warnings"]
-    assert warnings[-1].startswith("fence: the source refuses producers ")
+    assert warnings[-1].startswith("fence: by the ledger the source refuses producers ")
     assert "the fence of cutover monday is up, raised from host host-b" in warnings[-1]
     lifting = begin_lifting(ledger, "m", up, "guard")
     assert lifting is not None
     assert "the fence of cutover monday is being lifted" in check(mirror).execute(context)["warnings"][-1]
     end_lifting(ledger, "m", lifting)
     assert "monday" not in " ".join(check(mirror).execute(context)["warnings"])
+
+
+def test_a_kept_fence_that_is_gone_fails_and_is_not_said_to_stand(
+    asked: Asked, mirror: dict[str, Any], context: dict[str, Any], ledger: MemoryLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Producers wrote where nobody reads, and the check said that the source refuses them."""
+    opened = FenceState(
+        run="monday", attempt=1, id="a", plan="p", revision="p", owner="a", max_fence_s=60.0, phase=OPENED
+    )  # fmt: skip
+    note_copy(ledger, "m", opened)
+    assert "stands behind an open target" in check(mirror).execute(context)["warnings"][-1], "where it can't be seen"
+    monkeypatch.setattr(after, "told_gone", lambda *_: ["the fence of cutover monday"])
+    with pytest.raises(AirflowException, match="fence_gone: the fence of cutover monday was kept") as failed:
+        check(mirror).execute(context)
+    assert "refuses producers" not in str(failed.value)
 
 
 def test_rules_that_no_record_explains_are_a_warning(

@@ -183,7 +183,8 @@ def health() -> dict[str, list[str]]:
     wrong = replace(
         well, tail=replace(sign, differing=["topics: a there, b asked for"]), lease="nobody", late={T0}, racing={T0: 9.0},
         lags=[PartitionLag(T0, 0, 9)], lost={T1: 3},
-        not_held=[("t", "retention.ms", "5")], free_bytes={1: 7}, fences=["a fence"], unexplained=["DENY"],
+        not_held=[("t", "retention.ms", "5")], free_bytes={1: 7}, fences=["a fence"], fences_gone=["another"],
+        unexplained=["DENY"],
     )  # fmt: skip
     names = ("tail", "lease", "lag", "retention", "hold", "disk", "fence")
     every = {

@@ -95,7 +95,8 @@ class Facts:
     :param lost: how many offsets the source has deleted of a partition before they were copied.
     :param not_held: settings of target topics that are not on hold: the topic, the key and the value there.
     :param free_bytes: see :meth:`.ClusterAdmin.usable_bytes`.
-    :param fences: cutovers whose fence is, or may be, up.
+    :param fences: cutovers whose fence is, or may be, up, as is decided. :param fences_gone: those whose fence was kept
+        behind an open target, and is not there; as far as was asked.
     :param unexplained: rules that keep everybody out of source topics, and that no record explains; as far as was asked.
     :param unknown: checks whose question got no answer.
     """
@@ -114,6 +115,7 @@ class Facts:
     not_held: Sequence[tuple[str, str, str | None]] = ()
     free_bytes: Mapping[int, int | None] = field(default_factory=dict)
     fences: Sequence[str] = ()
+    fences_gone: Sequence[str] = ()
     unexplained: Sequence[str] = ()
     unknown: Mapping[str, MirrorError] = field(default_factory=dict)
 
@@ -279,10 +281,22 @@ def _disk(facts: Facts, limits: Limits) -> Iterator[str]:
 @CHECKS.check("fence", level=WARN)
 def _fence(facts: Facts, _: Limits) -> Iterator[str]:
     if facts.fences:
-        yield f"the source refuses producers ('airflow-mirror lift-fence' ends what was killed): {some(facts.fences)}"
+        how = "'airflow-mirror lift-fence' ends what was killed"
+        yield f"by the ledger the source refuses producers ({how}): {some(facts.fences)}"
     if facts.unexplained:
         how = "if they are none of yours, 'airflow-mirror lift-fence --unexplained' removes them"
         yield f"rules of the source keep everybody out, and no record explains them ({how}): {some(facts.unexplained)}"
+
+
+@CHECKS.check("fence_gone")
+def _fence_gone(facts: Facts, _: Limits) -> Iterator[Finding]:
+    for fence in facts.fences_gone:
+        yield block(
+            f"{fence} was kept behind an open target, and is gone or incomplete: nobody reads what is written to the old "
+            "source",
+            "Deny WRITE on its topics to User:* again, and bring over what was written. If applications are to write "
+            "there, 'airflow-mirror lift-fence --include-retained' decides that.",
+        )
 
 
 def _partitions(partitions: Collection[object]) -> str:

@@ -19,7 +19,7 @@ from airflow_mirror.console import main
 from airflow_mirror.console.request import require_planned
 from airflow_mirror.cutover.decision import CLOSED, CLOSING, LIFTED, OPENED, FenceState
 from airflow_mirror.cutover.platform import Side
-from airflow_mirror.cutover.report import BACKED_OUT, DONE, RUNNING, CutoverReport, FenceRecord
+from airflow_mirror.cutover.report import BACKED_OUT, DONE, RUNNING, CutoverReport, FenceRecord, StepRecord
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.errors import (
     InputError,
@@ -131,6 +131,20 @@ def test_target_that_does_not_answer_any_more_may_be_open(
         return answers.pop()
 
     assert ends(TryAgain("a broker is down"), tmp_path, outcome=outcome, decided=decided) == status
+
+
+@pytest.mark.parametrize("is_up", [True, False])
+def test_kept_fence_is_said_to_stand_only_where_it_was_seen(
+    is_up: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a finished cutover that is run again: producers write to the old source, and it said that it stays fenced."""
+    report = CutoverReport(mirror="flow", plan_hash="p", outcome=DONE)
+    report.fence = FenceRecord(kind="acl", intent={}, requested=1.0, opened=2.0, kept=True)
+    report.steps = [StepRecord(name="verify_again", status="done", started=3.0, evidence={"fence_is_up": is_up})]
+    assert command._do(ASKED, kept_of(tmp_path), "source", lambda: None, lambda: report) == 0
+    said = capsys.readouterr().out
+    assert ("the source stays fenced" in said) is is_up
+    assert ("the fence of the source is gone or incomplete: deny WRITE" in said) is not is_up
 
 
 @pytest.mark.parametrize("name", ["2026/11/20", "../../2026", "manual__2026-11-20T00:00:00+00:00", "monday"])

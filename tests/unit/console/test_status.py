@@ -169,7 +169,7 @@ def test_fence_that_is_up_is_named_whatever_host_raised_it(
     }
     assert main(["status", "--target", "dst"], time) == 0
     said = " ".join(capsys.readouterr().out.split())
-    fenced = "the source is fenced (ops.gate): the fence of cutover monday"
+    fenced = "by the ledger the source is fenced (ops.gate): the fence of cutover monday"
     assert f"m: {fenced} is up, raised from host w-3, since {since}" in said
     assert f"n: {fenced} stands behind an open target, since" in said
 
@@ -369,6 +369,23 @@ def test_status_shows_what_it_can_beside_a_newer_version(
     rows = {row["mirror"]: row for row in json.loads(capsys.readouterr().out)}
     assert (rows["m"]["in_production"], rows["m"]["tail"], rows["others"]["tail"]) == (1, "running", "unreadable")
     assert [fence.get("kind") for fence in rows["m"]["fences"]] == ["acl"] and "fence/others: written by a newer" in out
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_kept_fence_is_looked_for_at_the_source_that_is_given(
+    dst: LedgerCluster, src: DrivenCluster, capsys: pytest.CaptureFixture[str], time: Time, there: bool
+) -> None:
+    plan = plan_of(a_mirror(name="a"), topic_plan("a", {0: 0}, source_topic_id="id"), source_cluster_id=src.cluster_id)
+    keep(plan, dst.state, dst.ledger)
+    fence = FenceState(
+        run="r", attempt=1, id="i", plan=plan.hash, revision=plan.hash, owner="o", max_fence_s=60.0, phase=OPENED
+    )
+    note_copy(dst.ledger, "a", fence)
+    own(dst.ledger, "a", "a")
+    src.rules = Rules(now=frozenset([rule("a", "WRITE", "DENY")] if there else [rule("a", "READ", "ALLOW")]))
+    assert main(["status", "--target", "dst", "--source", "src", "--json"], time) == 0
+    said = json.loads(capsys.readouterr().out)[0]["said"] or ""
+    assert ("the fence of cutover r was kept behind an open target, and is gone" in said) is not there
 
 
 @pytest.mark.parametrize("planned", ["there", "elsewhere"])

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from airflow_mirror.cutover import quiet
-from airflow_mirror.cutover.after import After, look_after
+from airflow_mirror.cutover.after import After, look_after, told_gone
 from airflow_mirror.cutover.decision import CLOSED
+from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.report import RUNNING, CutoverReport
 from airflow_mirror.errors import InputError, SourceNotSilent
 from airflow_mirror.kafka.model import GroupPosition
@@ -97,6 +98,42 @@ def test_fence_that_somebody_removed_is_an_error_before_any_write(world: World) 
         found.raise_if_wrong()
 
 
+@pytest.mark.parametrize(
+    ("fields", "removed", "said"),
+    [
+        ({}, False, []),
+        ({}, True, ["the fence of cutover monday"]),
+        ({"phase": CLOSED}, True, []),
+        ({"kind": "callable"}, True, []),
+        ({"intent": {"pending": True}}, True, []),  # it waits for other mirrors' fences
+    ],
+    ids=["up", "gone", "closed", "callable", "to-come"],
+)
+def test_fence_that_is_gone_is_told_to_whoever_looks_at_the_mirror(
+    world: World, fields: dict[str, Any], removed: bool, said: list[str]
+) -> None:
+    decided(world, **fields)
+    if removed:
+        world.old.acls.discard(DENY)
+    assert told_gone(world.on, "flow", print) == said
+
+
+def test_fence_that_is_closed_while_it_is_looked_for_is_not_gone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed_meanwhile(*_: object) -> bool:
+        decided(world, phase=CLOSED)
+        return False
+
+    monkeypatch.setattr(AclFence, "is_up", closed_meanwhile)
+    assert told_gone(world.on, "flow", print) == []
+
+
+def test_fence_that_can_not_be_looked_for_is_no_alarm(world: World) -> None:
+    said = list[str]()
+    decided(world, plan="lost")
+    assert told_gone(world.on, "flow", lambda text, *of: said.append(text % of)) == []
+    assert "the fence of mirror 'flow' stands at its source was not looked for: neither this host" in said[0]
+
+
 def test_source_that_is_open_on_purpose_may_be_written_to(world: World) -> None:
     decided(world, phase=CLOSED)
     world.old.wire.end = 51
@@ -108,6 +145,7 @@ def test_source_that_is_open_on_purpose_may_be_written_to(world: World) -> None:
 def test_source_that_is_shut_by_a_callable_may_not(world: World) -> None:
     decided(world, kind="callable")
     look(world).raise_if_wrong()
+    assert look(world).lines()[0].endswith("; its fence is a function's, which was not asked")
     world.old.wire.end = 51
     with pytest.raises(SourceNotSilent, match="orders-0 by 1"):
         look(world).raise_if_wrong()
