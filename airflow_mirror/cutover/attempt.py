@@ -13,7 +13,7 @@ from typing import Protocol
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.cutover.decision import FenceState, permit
-from airflow_mirror.cutover.fence import Fence
+from airflow_mirror.cutover.fence import Fence, attempt_id
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
@@ -118,7 +118,8 @@ class Attempt:
 
     def __post_init__(self) -> None:
         # Another name for each process, also of one run's retry: by it decisions, rules and permits tell them apart.
-        self.me, self.fence = self.me or self.on.new_id(), self.clusters.fence
+        self.me = self.me or attempt_id(self.on.new_id(), self.plan.target_cluster_id)
+        self.fence = self.clusters.fence
         self.short_lease = ShortLease(lambda: self.on.target.seen_short(self.mirror.name), lambda: self.now())
 
     @property

@@ -42,6 +42,7 @@ from airflow_mirror.wire.error_codes import ErrorCode
 
 READ_BACK_S = 10.0
 
+_AT = "@"
 _FENCED, _OPENING = "DESCRIBE", "READ"  # what the ACL of a name denies says what it means
 _RETRY_S = 0.05
 
@@ -76,13 +77,36 @@ def name_of(mirror: str, run: str, attempt: str) -> str:
     exist what nobody does: describe it (a fence of this attempt is there, or comes), read it (its target is about to be
     opened). An ACL on a topic would not do: on a cluster that is open by default it would be the topic's only one.
 
-    :param attempt: its id.
+    :param attempt: its id, from :func:`attempt_id`.
     """
     return f"{_prefix(mirror)}{run}{COLON}{attempt}"
 
 
+def attempt_id(own: str, target_id: str) -> str:
+    """Return the id of an attempt.
+
+    It ends with the cluster that decides about it: mirrors of one name may copy one source to several targets.
+
+    :param own: a name that nobody else has. :param target_id: that cluster's id.
+    """
+    return f"{own}{_AT}{target_id}"
+
+
+def target_of(attempt: str) -> str:
+    """Return the id of the cluster that decides about an attempt. :param attempt: its id, or the name of its fence."""
+    return attempt.rpartition(COLON)[2].partition(_AT)[2]
+
+
 def _prefix(mirror: str) -> str:
     return f"{FENCES}{mirror}{COLON}"
+
+
+def _is_of(name: str, mirror: str, target_id: str) -> bool:
+    """Return whether a name is that of a mirror's fence; one that names no cluster is of any.
+
+    :param target_id: of the mirror's target; "": of whichever.
+    """
+    return name.startswith(_prefix(mirror)) and (not target_id or target_of(name) in ("", target_id))
 
 
 class AclFence:
@@ -231,9 +255,12 @@ class AclFence:
 
     # --- names at the source ---
 
-    def standing(self, mirror: str) -> dict[str, bool]:
-        """Return the names that fences of a mirror have at the source, each with whether its opening is announced."""
-        found = [(name, operation) for name, operation in self._names() if name.startswith(_prefix(mirror))]
+    def standing(self, mirror: str, target_id: str = "") -> dict[str, bool]:
+        """Return the names that fences of a mirror have at the source, each with whether its opening is announced.
+
+        :param target_id: of the mirror's target; "": mirrors of that name to any target.
+        """
+        found = [(name, operation) for name, operation in self._names() if _is_of(name, mirror, target_id)]
         return {name: (name, _OPENING) in found for name, _ in found}
 
     def alone(self, mirror: str, name: str, *, opened: bool) -> Permit:
@@ -245,7 +272,7 @@ class AclFence:
         def check() -> None:
             # Read at each request, as a decision would be. A name that comes behind this look is refused by ours, which
             # stands still.
-            standing = self.standing(mirror)
+            standing = self.standing(mirror, target_of(name))
             if standing.keys() != {name}:
                 others = ", ".join(sorted(standing.keys() - {name})) or "nobody's"
                 raise MayBeOpen(name, self._source.role, f"the fence there is that of another attempt by now ({others})")
@@ -254,20 +281,23 @@ class AclFence:
 
         return check
 
-    def require_no_other(self, mirror: str, topics: Collection[str], run: str = "") -> list[str]:
+    def require_no_other(
+        self, mirror: str, topics: Collection[str], run: str = "", target_id: str = ""
+    ) -> list[str]:  # fmt: skip
         """Return :meth:`others` unless one of them may be about some of these topics, or one of ours is left.
 
         It denies to everybody, or, once it was swapped for the way back, to principals by name. Which topics a fence is
         about its name does not say: so a site's own rule counts too while fences of others stand.
 
-        :param run: several processes raise the fence of this run together.
+        :param run: several processes raise the fence of this run together. :param target_id: as in :meth:`standing`.
         :raises FenceStands: one of this mirror is. :raises FencedByAnother: names the topics and the fences.
         """
-        runs = sorted(name.rpartition(COLON)[0].removeprefix(_prefix(mirror)) for name in self.standing(mirror))
+        names = self.standing(mirror, target_id)
+        runs = sorted(name.rpartition(COLON)[0].removeprefix(_prefix(mirror)) for name in names)
         if ours := [one for one in runs if one != run]:
             raise FenceStands(mirror, ours[0], "is named at the source")
         # Before their rules are listed: one that is named in between is new behind our own name (`Raised.claim`).
-        if not (others := self.others(mirror)):
+        if not (others := self.others(mirror, target_id)):
             return []
         listed = self._source.describe_acls(resource_type="TOPIC")
         denying = {a.name for a in listed if (a.operation, a.permission) == ("WRITE", "DENY")}
@@ -275,27 +305,32 @@ class AclFence:
             raise FencedByAnother(self._source.role, denied, others)
         return others
 
-    def others(self, mirror: str) -> list[str]:
-        """Return the fences of other mirrors that stand at the source, as ``mirror:run:attempt``."""
-        ours = _prefix(mirror)
-        return sorted({name.removeprefix(FENCES) for name, _ in self._names() if not name.startswith(ours)})
+    def others(self, mirror: str, target_id: str = "") -> list[str]:
+        """Return the fences of other mirrors that stand at the source, as ``mirror:run:attempt``.
+
+        :param target_id: as in :meth:`standing`.
+        """
+        names = {name for name, _ in self._names() if not _is_of(name, mirror, target_id)}
+        return sorted(name.removeprefix(FENCES) for name in names)
 
     def is_gone(self, mirror: str, name: str) -> bool:
         """Return whether a fence of a mirror is not named at the source, and others' are, whose rules are the same."""
         names = {one for one, _ in self._names()}
-        return name not in names and any(not one.startswith(_prefix(mirror)) for one in names)
+        return name not in names and any(not _is_of(one, mirror, target_of(name)) for one in names)
 
-    def left(self, mirror: str, topics: Iterable[str], but: Collection[Acl], name: str) -> list[Acl]:
+    def left(
+        self, mirror: str, topics: Iterable[str], but: Collection[Acl], name: str, target_id: str = ""
+    ) -> list[Acl]:  # fmt: skip
         """Return the rules that keep everybody out of topics, and those that name a mirror's fences, but for some.
 
-        :param name: of the fence whose rules stay.
+        :param name: of the fence whose rules stay. :param target_id: as in :meth:`standing`.
         :raises FencedByAnother: the rules may be those of other mirrors' fences, which explain them.
         """
         wanted = {topic_rule(topic, "WRITE", "DENY") for topic in topics}.difference(but)
         denying = wanted.intersection(self._listed(resource_type="TOPIC"))
-        if denying and (others := self.others(mirror)):
+        if denying and (others := self.others(mirror, target_id)):
             raise FencedByAnother(self._source.role, sorted(acl.name for acl in denying), others)
-        names = {_named(*one) for one in self._names() if one[0].startswith(_prefix(mirror)) and one[0] != name}
+        names = {_named(*one) for one in self._names() if _is_of(one[0], mirror, target_id) and one[0] != name}
         return sorted(denying | names)
 
     def remove(self, acls: Collection[Acl], permit: Permit) -> list[Acl]:

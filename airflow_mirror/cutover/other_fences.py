@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 
 from airflow_mirror.cutover import decision
 from airflow_mirror.cutover.attempt import Attempt
@@ -13,6 +14,7 @@ from airflow_mirror.cutover.raised import intent_of, topics_of_another
 from airflow_mirror.errors import FencedByAnother, FenceStands, MirrorError
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.plan import ledger_store as plans
+from airflow_mirror.plan.model import Plan
 
 _ON_THE_WAY_S = 2.0  # from the last look of a fence that is named to its rules
 
@@ -41,7 +43,7 @@ def unexplained(on: Platform, mirror: str) -> list[Acl]:
     # Of one that is over no rule is explained any more: what is there came late.
     if intent is not None and state is not None and not state.is_over:
         known, name = set(intent.deny), name_of(mirror, state.run, state.id)
-    left = AclFence(on.source.admin).left(mirror, set(topics) - held, known, name)
+    left = AclFence(on.source.admin).left(mirror, set(topics) - held, known, name, plan.target_cluster_id)
     # Rules and record are read one after the other: a fence that goes up in between has rules that the record which was
     # read does not explain. A person would be told to remove them.
     if left and decision.fence_state(on.target.ledger.values(), mirror) != state:
@@ -75,7 +77,7 @@ def described(run: Attempt) -> Intent:
         return intent
     run.waits_for = "another target's fence, which may be about these topics, to have its rules"
     # Kept for `Raised.claim`: a fence that is named behind our own name, and is not among these, was not looked at yet.
-    run.others = require_no_other(run.on, run.fence, run.mirror.name, run.topics, wait=run.pause)
+    run.others = require_no_other(run.on, run.fence, run.plan, wait=run.pause)
     run.waits_for = ""
     if before is not None and before.kind == AclFence.kind:
         earlier = intent_of(run.on.target, run.mirror.name, before)
@@ -86,7 +88,8 @@ def described(run: Attempt) -> Intent:
         # would name it any more. Where other mirrors' fences stand it may be theirs.
         gone = {*earlier.topics} - {*intent.topics, *earlier.held}
         if gone and not run.others:
-            late += [acl.name for acl in run.fence.left(run.mirror.name, gone, (), "") if acl.resource_type == "TOPIC"]
+            left = run.fence.left(run.mirror.name, gone, (), "", run.plan.target_cluster_id)
+            late += [acl.name for acl in left if acl.resource_type == "TOPIC"]
         if late:
             cause = f"was lifted, and WRITE is denied to everybody again on {', '.join(late[:5])}: late, or by you"
             raise FenceStands(run.mirror.name, before.run, cause)
@@ -94,10 +97,9 @@ def described(run: Attempt) -> Intent:
 
 
 def require_no_other(
-    on: Platform, fence: AclFence, mirror: str, topics: Collection[str], run: str = "",
-    wait: Callable[[float], object] | None = None,
+    on: Platform, fence: AclFence, plan: Plan, run: str = "", wait: Callable[[float], object] | None = None
 ) -> list[str]:  # fmt: skip
-    """Return the fences of other mirrors that stand at the source, if none is about some of these topics.
+    """Return the fences of other mirrors that stand at the source, if none is about some of the topics of a plan.
 
     A fence is named some time before its rules are there. Which topics it is about only our own ledger tells: where the
     decision is in another target's, its rules are waited for.
@@ -105,12 +107,15 @@ def require_no_other(
     :param wait: sleeps so many seconds, and raises if it is to end before; None: nobody ends it.
     :raises FenceStands: :raises FencedByAnother: as :meth:`.fence.AclFence.require_no_other`.
     """
-    others = fence.require_no_other(mirror, topics, run)
+    look = partial(
+        fence.require_no_other, plan.mirror.name, [t.source_topic for t in plan.topics], run, plan.target_cluster_id
+    )  # fmt: skip
+    others = look()
     # Each of them, so that their plans are at hand when `Raised.claim` looks again, behind its own name.
     if None in [topics_of_another(on, other) for other in others]:
         # It may be between its name and its first rule. Nothing of ours is up yet, so the wait keeps nobody out.
         (wait or on.source.clock.sleep)(READ_BACK_S + _ON_THE_WAY_S)
-        fence.require_no_other(mirror, topics, run)
+        look()
     return others
 
 
@@ -120,6 +125,7 @@ def lift_unexplained(on: Platform, mirror: str, acls: Collection[Acl]) -> list[A
     :raises CutoverTakenOver: a fence of the mirror stands by now. :raises FencedByAnother: another mirror's does.
     """
     fence, unowned = AclFence(on.source.admin), decision.nobodys(on.target.ledger, mirror)
+    target_id = on.target.admin.cluster_id()
     denied = sorted(acl.name for acl in acls if acl.resource_type == "TOPIC")
 
     # A person has looked at a list that is seconds old. Asked before each request: a fence that has gone up since
@@ -127,7 +133,7 @@ def lift_unexplained(on: Platform, mirror: str, acls: Collection[Acl]) -> list[A
     # what it finds for the site's own, and opens its target behind that. A mirror's name is nobody else's.
     def nobodys() -> None:
         unowned()
-        if denied and (others := fence.others(mirror)):
+        if denied and (others := fence.others(mirror, target_id)):
             raise FencedByAnother(on.source.admin.role, denied, others)
 
     # Dies amid it: what is left is listed again, and a person says so again. A fence that goes up behind a look, and

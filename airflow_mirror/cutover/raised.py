@@ -17,7 +17,7 @@ from airflow_mirror.cutover import decision
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.attempt import Attempt, Log
 from airflow_mirror.cutover.decision import FenceState
-from airflow_mirror.cutover.fence import AclFence, Fence, name_of
+from airflow_mirror.cutover.fence import AclFence, Fence, name_of, target_of
 from airflow_mirror.cutover.groups import restore_groups
 from airflow_mirror.cutover.intent import Intent, fence_text
 from airflow_mirror.cutover.platform import Platform, Side, require_source
@@ -124,7 +124,7 @@ class Raised:
             permit()  # its request may have come to the broker after somebody else has undone this attempt
         # Read behind our own name, which every broker lists by now. So of two that do this at the same time at least
         # one sees the other, whoever is slow, frozen or dies in between.
-        for other in self.fence.others(self.mirror):
+        for other in self.fence.others(self.mirror, target_of(self.name)):
             its = topics_of_another(self.on, other)
             if its is None:
                 its = () if other in before else self.intent.topics
@@ -293,7 +293,7 @@ class Raised:
             # Another mirror's fence consists of the same rules where topics are the same. Its names stand at the
             # source; whether its topics are ours is not asked: a rule too many is named by `lift-fence`, one too few
             # opens a source.
-            if acl is not None and acl.others(self.mirror):
+            if acl is not None and acl.others(self.mirror, target_of(self.name)):
                 raise CutoverTakenOver(self.state.run)
 
         try:

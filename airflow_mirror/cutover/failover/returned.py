@@ -42,7 +42,7 @@ from airflow_mirror.cutover.decision import (
 from airflow_mirror.cutover.failover.after import beyond, counted
 from airflow_mirror.cutover.failover.check import failed_over
 from airflow_mirror.cutover.failover.record import Cut, Record
-from airflow_mirror.cutover.fence import AclFence, Fence, fence_of
+from airflow_mirror.cutover.fence import AclFence, Fence, attempt_id, fence_of
 from airflow_mirror.cutover.open_transactions import look_for_unseen
 from airflow_mirror.cutover.other_fences import require_no_other
 from airflow_mirror.cutover.platform import Platform, Side, require_source
@@ -246,10 +246,11 @@ def _decided(on: Platform, plan: Plan, failed_over: Direction, fence: Fence) -> 
         raised = Raised.of(on, name, there, fence, None)
         if not raised.intent.pending or there.phase != OPENED:
             return raised
-    topics, me, others = [t.source_topic for t in plan.topics], on.new_id(), list[str]()
+    topics, others = [t.source_topic for t in plan.topics], list[str]()
+    me = attempt_id(on.new_id(), plan.target_cluster_id)
     intent = fence.intent(topics)
     if isinstance(fence, AclFence):
-        others = require_no_other(on, fence, name, topics, run)
+        others = require_no_other(on, fence, plan, run)
     # Without a process: no guard waits for its signs. Without rules: until others were looked for, none there is its
     # own.
     mine = FenceState(

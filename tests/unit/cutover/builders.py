@@ -135,6 +135,9 @@ class Topics:
 
     role = "target"
 
+    def cluster_id(self) -> str:
+        return "t"
+
     def topics(self, names: list[str]) -> dict[str, TopicInfo]:
         return {name: TopicInfo(name, f"id-{name}", 1, 1) for name in names}
 

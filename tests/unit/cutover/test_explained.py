@@ -20,9 +20,9 @@ from airflow_mirror.cutover.decision import (
     note_copy,
     stand_behind_open,
 )
-from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.fence import AclFence, attempt_id, name_of
 from airflow_mirror.cutover.other_fences import described, lift_unexplained, told_unexplained, unexplained
-from airflow_mirror.cutover.raised import Raised
+from airflow_mirror.cutover.raised import Raised, alone
 from airflow_mirror.errors import (
     CutoverTakenOver,
     FencedByAnother,
@@ -134,6 +134,39 @@ def test_what_another_mirrors_fence_may_explain_is_said_quietly(run: Attempt) ->
     assert "were not looked for" in said[0] and "another:monday" in said[0]
     with pytest.raises(FencedByAnother):
         described(run)
+
+
+NAMESAKE = name_of("flow", "r1", attempt_id("1", "another target"))
+
+
+def test_fence_of_a_mirror_of_this_name_to_another_target_is_another_mirrors(run: Attempt) -> None:
+    """Its decision is in a ledger that nobody here can ask; 'lift-fence --unexplained' took its rules for leftovers."""
+    fence = AclFence(run.source)
+    fence.raise_(fence.intent(["payments"]), NAMESAKE, unfenced)
+    fence.announce(NAMESAKE, unfenced)
+    with pytest.raises(FencedByAnother, match="flow:r1:1@another target"):
+        unexplained(run.on, "flow")
+    with pytest.raises(FencedByAnother):
+        lift_unexplained(run.on, "flow", [rule("payments", "WRITE", "DENY")])
+    with pytest.raises(FencedByAnother):
+        described(run)
+    assert fence.is_up(fence.intent(["payments"]))
+
+
+def test_fence_of_a_mirror_of_this_name_to_another_target_refuses_no_cutover_of_other_topics(
+    run: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fence = AclFence(run.source)
+    fence.raise_(fence.intent(["audit"]), NAMESAKE, unfenced)
+    assert unexplained(run.on, "flow") == [], "nor is its name a leftover"
+    monkeypatch.setattr(run, "pause", lambda _: None)  # while it may get its rules
+    run.intent = described(run)
+    go_up(run)
+    raised = Raised.by(run)
+    raised.claim(run.others, unfenced)
+    raised.raise_rules(unfenced)
+    alone(raised, opened=False)()
+    assert raised.begin("somebody") and raised.undo() and fence.is_up(fence.intent(["audit"]))
 
 
 def test_rules_that_another_mirrors_fence_has_found_since_they_were_listed_stay(run: Attempt) -> None:

@@ -173,9 +173,12 @@ class NamedMeanwhile(AclFence):
 
 @pytest.mark.usefixtures("nobody_to_ask")
 @pytest.mark.parametrize("raised", [False, True])
-def test_of_two_mirrors_that_fence_in_the_same_second_one_steps_back(tmp_path: Path, raised: bool) -> None:
+@pytest.mark.parametrize("other_name", ["other:r1:1", "flow:r1:1@another target"])
+def test_of_two_mirrors_that_fence_in_the_same_second_one_steps_back(
+    tmp_path: Path, raised: bool, other_name: str
+) -> None:
     """Their rules are the same: the first to lift would open the source of both. The other one's are left alone."""
-    source, named = Acls(), name_of("other", "r1", "1")
+    source, named = Acls(), f"airflow-mirror.fence.{other_name}"
     other = AclFence(source, open_by_default=False)  # type: ignore[arg-type]
     run = a_run(tmp_path, NamedMeanwhile(source, named), source)
     looked = run.fence.intent
@@ -187,7 +190,7 @@ def test_of_two_mirrors_that_fence_in_the_same_second_one_steps_back(tmp_path: P
         return intent
 
     run.fence.intent = meanwhile  # type: ignore[method-assign]
-    with pytest.raises(FencedByAnother, match="other:r1:1"):
+    with pytest.raises(FencedByAnother, match=other_name):
         walk(run)
     assert sorted({a.name for a in source.acls}) == sorted([named, *(["orders", "payments"] if raised else [])])
     there = fence_state(run.life.values(), "flow")
@@ -233,9 +236,9 @@ def test_cutover_that_is_stopped_while_it_waits_for_anothers_rules_never_fences(
     fence.claim(named, unfenced)
     run, looked = a_run(tmp_path, fence, source), fence.require_no_other
 
-    def look(mirror: str, topics: Any, of_run: str = "") -> list[str]:
+    def look(*given: Any) -> list[str]:
         run.stop.set()
-        return looked(mirror, topics, of_run)
+        return looked(*given)
 
     fence.require_no_other = look  # type: ignore[method-assign]
     with pytest.raises(CutoverCancelled):

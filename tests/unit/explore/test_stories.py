@@ -21,6 +21,7 @@ from tests.explore.world import TOPICS, TPS
 UP, OPEN = "target: decide fence/flow up", "target: decide fence/flow opened (r1.1), topic/orders, topic/payments"
 DENY = "source: create DENY WRITE on topic orders,payments"
 NAME = "source: create DENY DESCRIBE for User:airflow-mirror-fence on group airflow-mirror.fence.flow"
+OF_TARGET = "@cluster-target"  # with which the id of an attempt ends
 ANNOUNCE = "source: create DENY READ for User:airflow-mirror-fence on group airflow-mirror.fence.flow"
 POSITIONS = "target: set readers at orders-0 to 7, payments-0 to 7"
 LEASE, MARKED = (f"target: {what} {lease_id('flow')}" for what in ("take over", "mark to end writing"))
@@ -41,7 +42,7 @@ def end_of(outcome: Outcome, actor: str) -> str:
 
 def decided(outcome: Outcome) -> Any:
     fence = outcome.world.fence
-    return None if fence is None else (fence.phase, fence.run, fence.id)
+    return None if fence is None else (fence.phase, fence.run, fence.id.removesuffix(OF_TARGET))
 
 
 def test_run_that_was_overtaken_before_its_fence_lifts_nobody_elses() -> None:
@@ -60,7 +61,7 @@ def test_who_goes_on_with_a_lifting_leaves_another_mirrors_fence() -> None:
 
 def test_fence_is_not_raised_after_it_was_lifted() -> None:
     """A thawed owner created its rules behind the lifting of the attempt after it: no record explained them."""
-    outcome = sound(story("retry", ("A", DENY, 1, freeze()), ("B", ANNOUNCE + ":r1:B-1", 1, kill())))
+    outcome = sound(story("retry", ("A", DENY, 1, freeze()), ("B", ANNOUNCE + ":r1:B-1" + OF_TARGET, 1, kill())))
     assert end_of(outcome, "A") == "CutoverTakenOver" and decided(outcome) == ("lifted", "r1", "B-1")
     assert outcome.world.denied == []
 
@@ -110,12 +111,12 @@ def test_task_that_is_cleared_after_another_run_has_opened_changes_nothing() -> 
 
 def test_positions_of_a_dead_cutover_are_not_restored_on_an_open_target() -> None:
     """A retry restored them, and only then found that the mirror was failed over, or that another run had opened."""
-    outcome = sound(story("failover", ("A", ANNOUNCE + ":r1:A-1", 1, kill())))
+    outcome = sound(story("failover", ("A", ANNOUNCE + ":r1:A-1" + OF_TARGET, 1, kill())))
     assert end_of(outcome, "FF").startswith("<airflow_mirror.cutover.failover") or "FailoverReport" in end_of(
         outcome, "FF"
     )
     assert outcome.scheduler.actor("App").result == 12
-    outcome = sound(story("runs_groups", ("R2", ANNOUNCE + ":r2:R2-1", 1, kill())))
+    outcome = sound(story("runs_groups", ("R2", ANNOUNCE + ":r2:R2-1" + OF_TARGET, 1, kill())))
     assert decided(outcome) == ("opened", "r1", "R1-1") and outcome.scheduler.actor("App").result == 12
 
 
@@ -202,9 +203,9 @@ def test_second_process_of_a_run_does_not_take_the_firsts_rules_for_the_sites_ow
 
 def test_rules_that_come_late_are_named_and_removed() -> None:
     """A request that was given up was applied when everything was over."""
-    outcome = sound(story("retry", ("A", DENY, 1, late()), ("B", ANNOUNCE + ":r1:B-1", 1, kill())))
+    outcome = sound(story("retry", ("A", DENY, 1, late()), ("B", ANNOUNCE + ":r1:B-1" + OF_TARGET, 1, kill())))
     assert len(outcome.scheduler.actor("LU").result) == 2
-    outcome = sound(story("unkept", ("A", NAME + ":r1:A-1", 1, late())))
+    outcome = sound(story("unkept", ("A", NAME + ":r1:A-1" + OF_TARGET, 1, late())))
     assert outcome.world.names == [], "it would keep each later cutover from its fence"
 
 
@@ -296,7 +297,7 @@ def test_follower_that_wakes_when_another_job_has_the_lease_writes_no_note_over_
 
 
 FORGOTTEN = "source: delete " + "; ".join(
-    f"DENY {what} for User:airflow-mirror-fence on group airflow-mirror.fence.flow:failover-f:X-1"
+    f"DENY {what} for User:airflow-mirror-fence on group airflow-mirror.fence.flow:failover-f:X-1{OF_TARGET}"
     for what in ("DESCRIBE", "READ")
 )
 RIVAL_UP = "target: decide fence/other up (o.1)"
@@ -306,7 +307,7 @@ def test_name_of_a_fence_that_another_process_has_raised_meanwhile_is_not_taken_
     """It had stepped back for another mirror, and slept: without its name, lifting that fence deleted no rule."""
     outcome = sound(story("rivals_returned", ("R", RIVAL_UP, 2, switch("X")), ("X", FORGOTTEN, 1, freeze())))
     assert decided(outcome) == ("opened", "failover-f", "X-1") and end_of(outcome, "R") == "CutoverCancelled"
-    assert outcome.world.names == ["airflow-mirror.fence.flow:failover-f:X-1"]
+    assert outcome.world.names == [f"airflow-mirror.fence.flow:failover-f:X-1{OF_TARGET}"]
 
 
 def test_fence_whose_name_was_taken_back_is_not_raised_by_who_had_named_it() -> None:
