@@ -151,7 +151,8 @@ def fence_text(kind: str, intent: Intent) -> list[str]:
 
 def line(acl: Acl, note: str = "") -> str:
     """Return a rule for people."""
-    return f"{acl.permission} {acl.operation} on topic {acl.name} for {acl.principal} from {acl.host}{note}"
+    on = f"{acl.resource_type.lower()} {acl.name}"
+    return f"{acl.permission} {acl.operation} on {on} for {acl.principal} from {acl.host}{note}"
 
 
 def by_key(acls: Collection[Acl], key: str) -> dict[str, frozenset[str]]:

@@ -76,6 +76,8 @@ def test_rules_of_a_fence_that_stands_are_explained_and_late_ones_are_not(run: A
     AclFence(run.source).announce(name_of("flow", "earlier", "x"), unfenced)  # came late
     (late,) = unexplained(run.on, "flow")
     assert late.name == name_of("flow", "earlier", "x")
+    (said,) = told_unexplained(run.on, "flow", print)
+    assert f"DENY READ on group {late.name} for" in said
     with pytest.raises(CutoverTakenOver):
         lift_unexplained(run.on, "flow", [late])  # while a fence stands, nobody's rules are removed
 
