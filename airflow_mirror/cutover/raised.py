@@ -19,7 +19,7 @@ from airflow_mirror.cutover.attempt import Attempt, Log
 from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.fence import AclFence, Fence, name_of, target_of
 from airflow_mirror.cutover.groups import restore_groups
-from airflow_mirror.cutover.intent import Intent, fence_text
+from airflow_mirror.cutover.intent import Intent, fence_text, line
 from airflow_mirror.cutover.platform import Platform, Side, require_source
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.errors import (
@@ -32,6 +32,7 @@ from airflow_mirror.errors import (
     MirrorCutOver,
     TryAgain,
 )
+from airflow_mirror.kafka.model import Acl
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.plan.direction import FAILOVER, direction
 from airflow_mirror.plan.model import Plan
@@ -54,6 +55,7 @@ class Raised:
     :param report: of that attempt; None: it has left none, so it has moved no group.
     :param plan: that the decision pins, whose source was fenced; None: our own process has fenced it, or none is known.
     :param rows: what was undone, or was not.
+    :param left: rules like its own that were found behind its lifting, and left to another mirror's fence.
     """
 
     on: Platform
@@ -64,6 +66,7 @@ class Raised:
     report: CutoverReport | None
     plan: Plan | None = None
     rows: list[dict[str, Any]] = field(default_factory=list)
+    left: Collection[Acl] = ()
 
     @property
     def failures(self) -> list[str]:
@@ -101,8 +104,14 @@ class Raised:
 
     @property
     def lines(self) -> list[str]:
-        """What it has changed, for people."""
-        return fence_text(self.fence.kind, self.intent)
+        """What it has changed, for people; what was left in place is said."""
+        its = fence_text(self.fence.kind, self.intent)
+        if not self.left:
+            return its
+        why = "its name was gone, and another mirror's fence, which may have the same rule, stands"
+        left = [line(acl) for acl in self.left]
+        gone = [one for one in its if not one.startswith(tuple(left))]
+        return [*gone, *(f"but {one} stays: {why}" for one in left)]
 
     def claim(self, before: Collection[str], permit: Permit) -> None:
         """Name it at the source, and look for another mirror's fence of the same second, which may be about its topics.
@@ -164,6 +173,11 @@ class Raised:
                 self.fence.lift(self.intent, self.name, unless_gone)
                 return
             except _Gone:
+                # Lifted before, or only its name was removed: that these rules are the other one's nobody can tell.
+                assert isinstance(self.fence, AclFence)
+                if left := self.fence.listed(self.intent):
+                    self.left = left
+                    _LOG.warning("fence of run %r: %s", self.state.run, "; ".join(self.lines))
                 return
             # Another lifter goes on, or it is opened: this one has nothing to try again, and its rules may be a later
             # attempt's.
@@ -328,9 +342,10 @@ class Raised:
 
     def _lifted(self, permit: Permit) -> str:
         self.lift_rules(permit)
-        # Noted in the report only behind the brokers' own word that no rule is listed any more.
+        # Noted in the report only behind the brokers' own word that no rule is listed any more, or that none is known to
+        # be its own.
         self.is_down()
-        return "fence lifted"
+        return "; ".join(self.lines) if self.left else "fence lifted"
 
     def _restored(self, report: CutoverReport, permit: Permit) -> str:
         """Restore the groups, unless a failover has opened the target meanwhile: they are their readers' by then."""

@@ -370,3 +370,9 @@ def test_rules_of_another_mirror_stay_when_a_fence_is_lifted_again(run: Attempt)
     assert run.source.describe_acls(resource_type="GROUP") == []
     fence.raise_(fence.intent(topics), other, unfenced)
     assert raised.undo() and fence.is_up(fence.intent(topics)), "by the next one"
+    assert [line.partition(" for ")[0] for line in raised.lines] == [
+        "but DENY WRITE on topic orders", "but DENY WRITE on topic payments",
+    ], "and nobody is told that producers are in"  # fmt: skip
+    assert raised.rows[0]["what"].endswith(
+        "stays: its name was gone, and another mirror's fence, which may have the same rule, stands"
+    )
