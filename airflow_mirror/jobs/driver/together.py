@@ -48,12 +48,16 @@ def follow_together(
     entry.log_to_stderr()
     stopping = threading.Event()
     stop_by_signals(stopping)
-    with of_several(stopping) as one, ThreadPoolExecutor(len(jobs)) as pool:
-        running = {
-            name: pool.submit(_keep_one, name, partial(one, job), stopping, () if job.fail_fast else TryAgain)
-            for name, job in jobs.items()
-        }
-        ended = {name: future.result() for name, future in running.items()}
+    try:
+        with of_several(stopping) as one, ThreadPoolExecutor(len(jobs)) as pool:
+            running = {
+                name: pool.submit(_keep_one, name, partial(one, job), stopping, () if job.fail_fast else TryAgain)
+                for name, job in jobs.items()
+            }
+            ended = {name: future.result() for name, future in running.items()}
+    except MirrorError as e:  # what they share: none of them has begun
+        print(f"error: {e.lines}", file=sys.stderr)
+        return 2 if isinstance(e, InputError) else 1
     for name, (_, error) in ended.items():
         if error is not None:
             print(f"error: {name}: {error.lines}", file=sys.stderr)

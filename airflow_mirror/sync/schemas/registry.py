@@ -167,6 +167,7 @@ class Registry:
         try:
             import requests
             from requests.adapters import HTTPAdapter
+            from requests.auth import HTTPBasicAuth
             from urllib3.util.retry import Retry
         except ImportError:
             raise InputError(
@@ -188,9 +189,9 @@ class Registry:
         if user := self._settings.get("basic.auth.user.info"):
             name, _, password = user.partition(":")
             # As bytes: of texts requests and http.client take Latin-1 alone, and Java's client sends UTF-8.
-            session.auth = (name.encode(), password.encode())
+            session.auth = HTTPBasicAuth(name.encode(), password.encode())
         if token := self._settings.get("bearer.auth.token"):
-            session.headers["Authorization"] = f"Bearer {token}".encode()
+            session.headers["Authorization"] = f"Bearer {token}".encode().decode("latin-1")
         session.verify = self._settings.get("ssl.ca.location", True)
         if certificate := self._settings.get("ssl.certificate.location"):
             key = self._settings.get("ssl.key.location")

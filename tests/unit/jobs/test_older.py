@@ -324,6 +324,20 @@ def test_a_source_that_was_never_reached_is_not_forgotten_when_all_are_stopped(
     assert "error: h: source cluster: no broker at far:9092 could be reached" in capsys.readouterr().err
 
 
+def test_what_all_sources_share_and_lack_is_said_before_one_begins(
+    two: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A Spark application that is refused ended in a stack trace, without a remedy and with any status."""
+
+    @contextmanager
+    def of_several(*_: object) -> Iterator[FollowOne]:
+        raise InputError("the executors", "lack a package", "Install it there")
+        yield
+
+    assert older_run(two, never, of_several) == 2
+    assert "lack a package" in capsys.readouterr().err
+
+
 def test_what_belongs_to_another_mirror_is_found_by_the_targets_ledger(
     ledger_target: LedgerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

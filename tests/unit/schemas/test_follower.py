@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from requests.auth import HTTPBasicAuth
 
 from airflow_mirror.config import ClientConfig, Handover
 from airflow_mirror.errors import BrokerError, InputError, InvalidField, LeaseLost, TryAgain
@@ -185,9 +186,10 @@ def test_job_reaches_a_registry_by_its_address_a_file_or_the_settings_of_its_clu
     said = cluster(schema_registry_url="https://handed:1", schema_registry_basic_auth_user_info="me:hush")
     for name, url in (("http://named:1", "http://named:1"), (str(file), "https://filed:1"), ("conn", "https://handed:1")):
         assert Registry.beside(said, name).url == url
-    assert Registry.beside(said, "conn")._session.auth == (b"me", b"hush")
+    login = HTTPBasicAuth(b"me", b"hush")
+    assert Registry.beside(said, "conn")._session.auth == login
     downloaded = cluster(schema_registry_url="https://cloud", basic_auth_user_info="me:hush")
-    assert Registry.beside(downloaded, "conn")._session.auth == (b"me", b"hush"), "as Confluent's own file has it"
+    assert Registry.beside(downloaded, "conn")._session.auth == login, "as Confluent's own file has it"
     with pytest.raises(InputError, match="target registry 'conn'.*settings don't name it.*schema.registry.url"):
         Registry.beside(cluster(), "conn")
 
