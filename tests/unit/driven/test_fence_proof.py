@@ -207,7 +207,7 @@ def test_fence_of_another_mirror_is_refused_by_name(world: World) -> None:
     ours = replace(world.run, request=replace(world.run.request, plan=another), fenced_until=None)
     world.run.life.decide(lambda _: LAST_PLAN.put({"hash": another.hash}, "another"))
     before = set(world.acls)
-    with pytest.raises(FencedByAnother, match=r"\(orders\), and these fences.*: flow:\w+:\w+\. Their owner"):
+    with pytest.raises(FencedByAnother, match=r"\(orders\), and these fences.*: flow:\w+:\w+@t\. Their owner"):
         raise_fence(ours)
     assert world.acls == before, "nothing was touched"
     back_out(world.run)
