@@ -217,16 +217,20 @@ def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str], be
 
 def hides_groups(cluster: ClusterAdmin) -> bool:
     """Return whether a cluster may have groups that it does not list to us: Kafka leaves them out, without an error."""
-    return bool(hidden_groups(cluster, [uuid.uuid4().hex]))  # no rule names it: who may describe it may describe all
+    return bool(_unlisted(cluster, [uuid.uuid4().hex]))  # no rule names it: who may describe it may describe all
 
 
 def hidden_groups(cluster: ClusterAdmin, groups: Collection[str]) -> list[MissingRight]:
     """Return the right that is missing for each of ``groups`` that a cluster would not list to us if it was there."""
+    return [not_listed(cluster, group) for group in _unlisted(cluster, groups)]
+
+
+def _unlisted(cluster: ClusterAdmin, groups: Collection[str]) -> list[str]:
     try:
         # Who may describe the cluster is told of each group.
         if not groups or any("DESCRIBE" in one for one in cluster.allowed_on_cluster().values()):
             return []
-        return [not_listed(cluster, group) for group in groups if not _is_listed(cluster, group)]
+        return [group for group in groups if not _is_listed(cluster, group)]
     except ApiNotServed:  # brokers before 2.3
         return []
 

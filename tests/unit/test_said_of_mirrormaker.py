@@ -54,6 +54,7 @@ CLAIMS = {
         "Where nothing of MirrorMaker 2 is found": OURS,
         "each as MirrorMaker 2's own classes make it": OF_A_FILE,
         "copies of what the target has already, sent again after a crash": KILLED,
+        "What MirrorMaker 2 says of it is named, but it may have sent more": KILLED,
         "The Mirror of a file reads what MirrorMaker 2 reads": KILLED,
         "MirrorMaker 2 reads uncommitted by default":
             SAID + "test_aborted_records_are_copied_as_if_they_were_committed",
