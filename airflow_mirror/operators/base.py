@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from airflow_mirror.plan import Plan
 
-__all__ = ["MirrorOperator", "NativeOperator", "PlannedOperator"]
+__all__ = ["MirrorOperator", "PlannedOperator"]
 
 # Fields of a Mirror that hold a name, or a list of names.
 _NAMES = (

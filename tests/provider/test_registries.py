@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
+from requests.auth import HTTPBasicAuth
 
 from airflow_mirror.cutover import request as requests
 from airflow_mirror.errors import InputError
@@ -45,7 +46,7 @@ def test_connection_has_the_address_in_its_fields_or_in_its_extra(
     assert [registry_of("source", name).url for name in ("plain", "login", "extra", "http://r:1")] == [
         "http://registry:8081", "https://registry:8081", "https://r", "http://r:1",
     ]  # fmt: skip
-    assert registry_of("target", "login")._session.auth == ("me", "hush")
+    assert registry_of("target", "login")._session.auth == HTTPBasicAuth(b"me", b"hush")
     assert {"hush", "me:hush", "secret"} <= set(masked)
 
 
