@@ -85,7 +85,7 @@ def test_every_module_of_an_operator_is_named_rightly() -> None:
 
 def test_base_classes_are_mentioned() -> None:
     assert operators().keys() >= BASES
-    assert all(f"`{name}`" in section("Base classes") for name in BASES)
+    assert all(f"`{name}`" in section("Base classes") for name in BASES - {"NativeOperator"})  # is below all of them
 
 
 def test_every_dag_is_documented_with_every_field_of_its_form() -> None:
