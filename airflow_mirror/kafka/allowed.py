@@ -59,17 +59,17 @@ def on_groups(session: AdminSession, ids: Collection[str]) -> dict[str, frozense
         # From 6 on, a group that does not exist is an error.
         answer = session.newest(connection, Request, (3, 5), groups=some, include_authorized_operations=True)
         for group in answer.groups:
-            if group.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
-                yield Reply(group.group_id, 0, None, _NOTHING)
-            else:
-                allowed = _named(connection, group.authorized_operations, group.error_code)
-                yield Reply(group.group_id, group.error_code, None, allowed)
+            allowed = _named(connection, group.authorized_operations, group.error_code)
+            yield Reply(group.group_id, group.error_code, None, allowed)
+
+    def ask_all(groups: list[str]) -> Iterator[Reply[str, frozenset[str]]]:
+        for reply in session.at_coordinators(groups, ask):
+            # Who may not describe a group is not told its coordinator either. As an error that would take other answers.
+            hidden = reply.code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+            yield Reply(reply.key, 0, None, _NOTHING) if hidden else reply
 
     return session.each(
-        lambda group: f"ask what is allowed on consumer group {group!r}",
-        sorted(set(ids)),
-        lambda groups: session.at_coordinators(groups, ask),
-        "Describe",
+        lambda group: f"ask what is allowed on consumer group {group!r}", sorted(set(ids)), ask_all, "Describe"
     )
 
 

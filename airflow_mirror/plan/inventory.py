@@ -230,16 +230,10 @@ def _unlisted(cluster: ClusterAdmin, groups: Collection[str]) -> list[str]:
         # Who may describe the cluster is told of each group.
         if not groups or any("DESCRIBE" in one for one in cluster.allowed_on_cluster().values()):
             return []
-        return [group for group in groups if not _is_listed(cluster, group)]
+        allowed = cluster.allowed_on_groups(groups)
+        return [group for group in groups if "DESCRIBE" not in allowed[group]]
     except ApiNotServed:  # brokers before 2.3
         return []
-
-
-def _is_listed(cluster: ClusterAdmin, group: str) -> bool:
-    try:
-        return "DESCRIBE" in cluster.allowed_on_groups([group])[group]
-    except MissingRight:  # to ask for its coordinator
-        return False
 
 
 def not_listed(cluster: ClusterAdmin, group: str) -> MissingRight:

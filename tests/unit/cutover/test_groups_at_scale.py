@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover import groups
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.callable_fence import CallableFence
+from airflow_mirror.kafka.acls import OPERATIONS
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from tests.builders import plan_of, topic_plan
@@ -58,7 +60,10 @@ class Groups:
 
     def _describe(self, request: Any) -> Any:
         one = DescribeGroupsResponse.DescribedGroup
-        rest = {"protocol_type": "consumer", "protocol_data": "range", "members": [], "error_code": 0}
+        rest = {
+            "protocol_type": "consumer", "protocol_data": "range", "members": [], "error_code": 0,
+            "authorized_operations": {OPERATIONS.index("DESCRIBE")},
+        }  # fmt: skip
         return DescribeGroupsResponse(groups=[one(group_id=g, group_state=self.state, **rest) for g in request.groups])
 
     def _fetch(self, request: Any) -> Any:
@@ -92,16 +97,30 @@ def clusters() -> Iterator[ExitStack]:
         yield stack
 
 
-def moved(stack: ExitStack, run_dir: Path, count: int) -> tuple[Groups, Groups]:
-    """Move that many groups, whose members live and have read everything; return both sides."""
-    names = [f"g-{n:03}" for n in range(count)]
+def sees_only_groups(broker: World) -> None:
+    """Let the principal describe groups, each by a rule of its own, and not the cluster."""
+
+    def metadata(request: Any) -> Any:
+        answer = broker._metadata(request)
+        answer.authorized_operations = set()
+        return answer
+
+    broker.answer(METADATA, metadata)
+
+
+def moved(stack: ExitStack, run_dir: Path, count: int, expired: int = 0) -> tuple[Groups, Groups]:
+    """Move that many groups, whose members live and have read everything; return both sides.
+
+    :param expired: groups that the plan knows, and that the source has no more.
+    """
+    names, gone = [f"g-{n:03}" for n in range(count)], [f"gone-{n:03}" for n in range(expired)]
     source = Groups(stack.enter_context(world()), names, "Stable", END)
+    sees_only_groups(source.broker)
     target = Groups(stack.enter_context(world()), names, "Empty", None)
     run: Attempt = a_run(run_dir, CallableFence(lambda: None, lambda: None))
-    want(
-        run,
-        plan=plan_of(run.mirror, topic_plan("orders", dict.fromkeys(range(PARTITIONS), 0), source_topic_id="id-orders")),
-    )
+    topic = topic_plan("orders", dict.fromkeys(range(PARTITIONS), 0), source_topic_id="id-orders")
+    plan = replace(plan_of(run.mirror, topic), positions={group: {"orders": {0: END}} for group in gone})
+    want(run, plan=plan)
     ends = {TopicPartition("orders", p): END for p in range(PARTITIONS)}
     run.on.source.admin, run.on.target.admin = source.broker.admin, target.broker.admin
     run.on.source.log = run.on.target.log = Logs(ends)  # type: ignore[assignment]
@@ -130,3 +149,11 @@ def test_three_hundred_groups_take_no_more_questions_than_ten_but_batches(
         assert extra == Counter({OFFSET_FETCH: 2 * reads, OFFSET_COMMIT: 290 * commits}) - Counter()
         assert before.asked()[OFFSET_FETCH] == reads and after.asked()[OFFSET_COMMIT] == 300 * commits
         assert sum(after.asked()[key] for key in (METADATA, FIND_COORDINATOR, LIST_GROUPS, DESCRIBE_GROUPS)) <= 12
+
+
+def test_three_hundred_groups_that_are_gone_take_no_more_questions_than_ten(clusters: ExitStack, tmp_path: Path) -> None:
+    """Kafka hides groups without an error, so those of the plan that have expired since are asked about."""
+    few, many = (moved(clusters, tmp_path / str(expired), 1, expired) for expired in (10, 300))
+    for before, after in zip(few, many, strict=True):
+        assert after.asked() == before.asked()
+    assert {group for r in many[0].broker.asked(DESCRIBE_GROUPS) for group in r.groups} > {"gone-000", "gone-299"}

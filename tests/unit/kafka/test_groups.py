@@ -55,6 +55,16 @@ def described(states: dict[str, str], code: int = 0) -> Callable[[Any], Any]:
     )
 
 
+def may_describe(group: Callable[[str], bool]) -> Callable[[Any], Any]:
+    """There is no such group, which is told to who may describe it."""
+    one = DescribeGroupsResponse.DescribedGroup
+    rest = {"protocol_type": "", "protocol_data": "", "members": [], "group_state": "Dead"}
+    allowed = {True: {"error_code": 0, "authorized_operations": {8}}, False: {"error_code": 30}}
+    return lambda request: DescribeGroupsResponse(
+        groups=[one(group_id=g, **rest, **allowed[group(g)]) for g in request.groups]
+    )
+
+
 def fetched(partition_code: int = 0, group_code: int = 0) -> Callable[[Any], Any]:
     """Each group stands at its own number of T0, and has nothing in T1."""
 
@@ -170,6 +180,23 @@ def test_group_that_may_not_be_seen_is_an_error() -> None:
         w.answer(DESCRIBE_GROUPS, described({}, code=30))
         with pytest.raises(MissingRight, match="describe consumer group 'g'.*lacks Describe on group 'g'"):
             w.admin.group_states(["g"])
+
+
+def test_what_is_allowed_on_groups_is_asked_of_many_at_once_and_one_that_is_hidden_holds_up_no_other() -> None:
+    """Its coordinator is not told either; the cutover asks behind the fence about each group that has expired."""
+    with world() as w:
+
+        def coordinator(request: Any) -> Any:
+            answer = w._coordinator(request)
+            for one in answer.coordinators:
+                one.error_code = 30 if one.key < "g-010" else 0
+            return answer
+
+        w.answer(FIND_COORDINATOR, coordinator)
+        w.answer(DESCRIBE_GROUPS, may_describe(lambda group: group >= "g-020"))
+        found = w.admin.allowed_on_groups(groups := [f"g-{n:03}" for n in range(300)])
+        assert found == {g: frozenset(["DESCRIBE"] if g >= "g-020" else []) for g in groups}
+        assert (len(w.asked(FIND_COORDINATOR)), len(w.asked(DESCRIBE_GROUPS))) == (1, 1)
 
 
 def test_only_groups_of_consumers_are_listed_sorted_with_their_states() -> None:
