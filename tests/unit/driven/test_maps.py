@@ -99,6 +99,14 @@ def test_offset_behind_what_others_have_aborted_is_the_end(world: World, maps: O
     assert {maps.to_source(TP, offset) for offset in (13, 14, 16)} == {Translated(14, Where.END)}
 
 
+def test_group_that_has_read_everything_costs_no_question(world: World, maps: OffsetMaps) -> None:
+    """A way back translates many of them, and behind the end of what the mirror wrote there is nothing to look for."""
+    maps.to_source(TP, 3)
+    before = [len(cluster.requests) for cluster in (world.source, world.target)]
+    assert maps.to_source(TP, 13) == Translated(14, Where.END)
+    assert [len(cluster.requests) for cluster in (world.source, world.target)] == before
+
+
 def test_logs_are_walked_on_only_when_one_of_them_moved(world: World, maps: OffsetMaps) -> None:
     maps.to_target(TP, 2)
     before = world.read()
