@@ -142,7 +142,9 @@ def _opening(request: CutoverRequest, _: object, target: ClusterAdmin, *more: ob
 @CHECKS.check("cutover_rights", "the rights of a cutover are granted")
 def _rights(request: CutoverRequest, source: ClusterAdmin, target: ClusterAdmin, _: object) -> Iterator[Finding]:
     try:
-        missing, _ = lacking(CUTOVER, request.plan, request.plan.positions, source=source, target=target)
+        missing, _ = lacking(
+            CUTOVER, request.plan, request.plan.positions, source=source, target=target, left_out=request.leave_out_groups
+        )
     except MirrorError as e:
         yield warn(f"not known: {e}")
         return

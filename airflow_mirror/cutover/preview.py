@@ -175,7 +175,7 @@ def _groups(facts: CutoverFacts, _: Limits) -> Iterator[Finding]:
     hidden = [right.acl.name for right in facts.hidden if right.acl is not None]
     yield from several(
         block, hidden, "group", "the plan has positions of theirs, and the mirror's principal may not see them any more",
-        GRANT,
+        f"{GRANT} Or leave the groups out by name (leave_out_groups).",
     )  # fmt: skip
     yield from several(
         warn, [group for group in facts.gone if group not in hidden], "group",

@@ -137,7 +137,9 @@ def look(run: Attempt) -> CutoverFacts:
     """
     # What has no answer is a finding of its own, which blocks: silence must not pass for "all is well".
     to = Questions(CutoverCancelled)
-    granted = partial(lacking_rights, CUTOVER, run.plan, source=run.source, target=run.target)
+    granted = partial(
+        lacking_rights, CUTOVER, run.plan, source=run.source, target=run.target, left_out=run.request.leave_out_groups
+    )
     # First: it may take minutes, and what is seen of lags and groups must not be as old when the fence is raised.
     schemas = None if run.clusters.schemas is None else to.ask("schemas", partial(run.clusters.schemas, None))
     groups = _Groups(run)

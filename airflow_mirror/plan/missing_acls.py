@@ -41,13 +41,14 @@ class Lacking:
 
 
 def lacking(
-    role: str, plan: Plan, groups: Collection[str], *, target: ClusterAdmin, source: ClusterAdmin | None = None
-) -> tuple[list[Lacking], int]:
+    role: str, plan: Plan, groups: Collection[str], *, target: ClusterAdmin, source: ClusterAdmin | None = None,
+    left_out: Collection[str] = (),
+) -> tuple[list[Lacking], int]:  # fmt: skip
     """Return the rights of a role that are not granted, and on how many topics, groups and clusters was asked.
 
     :param role: of :data:`.rights.ROLES` or :data:`.rights.COMMANDS`.
     :param groups: on which to ask; they need not exist.
-    :param source: None: it is not asked.
+    :param source: None: it is not asked. :param left_out: selected groups that don't move; nothing of them is read there.
     :raises ApiNotServed: by brokers before 2.3.
     """
     ask: dict[tuple[str, str], Callable[[], Mapping[str, Collection[str]]]] = {
@@ -61,7 +62,7 @@ def lacking(
     }
     if source is not None:
         ask[SOURCE, "topics"] = lambda: source.allowed_on_topics(sorted({t.source_topic for t in plan.topics}))
-        ask[SOURCE, "all groups"] = lambda: _listed(source, plan.mirror)
+        ask[SOURCE, "all groups"] = lambda: _listed(source, plan.mirror, left_out)
     rights = [one for one in RIGHTS if role in one.roles and one.is_for(plan.mirror, NEWEST)]
     allowed = {key: ask[key]() for key in dict.fromkeys((one.side, one.on) for one in rights) if key in ask}
     found = []
@@ -73,9 +74,10 @@ def lacking(
     return found, sum(map(len, allowed.values()))
 
 
-def _listed(cluster: ClusterAdmin, mirror: Mirror) -> dict[str, Collection[str]]:
+def _listed(cluster: ClusterAdmin, mirror: Mirror, left_out: Collection[str]) -> dict[str, Collection[str]]:
     """Return the groups whose list a mirror goes by, with DESCRIBE where the cluster would list them."""
     if not all(map(is_name, mirror.groups)):
         return {ANY: () if hides_groups(cluster) else ("DESCRIBE",)}
-    hidden = {right.acl.name for right in hidden_groups(cluster, mirror.groups) if right.acl is not None}
-    return {group: () if group in hidden else ("DESCRIBE",) for group in mirror.groups}
+    named = sorted({group for group in mirror.groups if mirror.selects_group(group)}.difference(left_out))
+    hidden = {right.acl.name for right in hidden_groups(cluster, named) if right.acl is not None}
+    return {group: () if group in hidden else ("DESCRIBE",) for group in named}

@@ -389,6 +389,21 @@ def test_groups_that_the_source_hides_are_not_taken_for_none(world: World) -> No
     assert (verdicts(world)["groups"], verdicts(world)["rights"]) == ("pass", "block"), "whatever the plan knows"
 
 
+@pytest.mark.parametrize("named", [False, True], ids=["the plan knows it", "the mirror names it"])
+def test_group_that_the_source_hides_can_be_left_out_by_name(world: World, named: bool) -> None:
+    """Nobody could have gone on without it: of a group that is not listed, it was said that there is none."""
+    world.write(10)
+    source = world.admins[0]
+    source.positions, source.denied = {"h": {T: GroupPosition(10)}}, {("kafka-cluster", "DESCRIBE"), ("g", "DESCRIBE")}
+    plan = a_plan("t")
+    mirror = replace(plan.mirror, groups=("g", "h")) if named else plan.mirror
+    want(world.run, plan=replace(plan, mirror=mirror, positions={} if named else {"g": {"t": {0: 2}}}))
+    assert {f.check for f in preview(world.run).blocks} == {"rights" if named else "groups"}
+    want(world.run, leave_out_groups=["g"])
+    found = preview(world.run)
+    assert not found.blocks and "group 'g': left out by name" in str(found.lines())
+
+
 def test_rules_for_the_groups_of_the_mirror_alone_are_enough(world: World) -> None:
     """Brokers don't tell what a prefix covers: of others that it may see nothing of, a person has to know."""
     world.write(10)
