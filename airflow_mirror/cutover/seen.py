@@ -195,6 +195,8 @@ class _Groups:
         started = run.now()
         self.positions = moving(run)
         self.gone = not_there(run, self.positions)
+        # That they are there, should the source hide one behind the fence; `read_ahead` begins their time anew.
+        run.seen_groups.update((group, (its, run.now())) for group, its in self.positions.items())
         found = run.source.describe_groups(sorted(self.positions))
         self.applications = {group: one.application for group, one in found.items() if one.application}
         self._alive = [group for group, one in found.items() if one.has_members and not one.application]

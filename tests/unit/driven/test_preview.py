@@ -15,6 +15,7 @@ from airflow_mirror.copy.offsets.map import Translated, Where
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.groups import commit_groups
 from airflow_mirror.cutover.preview import judge
 from airflow_mirror.cutover.request import Limits
 from airflow_mirror.cutover.run import preview
@@ -386,7 +387,18 @@ def test_groups_that_the_source_hides_are_not_taken_for_none(world: World) -> No
     assert (found.level, rights.level) == ("block", "block") and "g, h" in found.evidence
     assert "DESCRIBE is not allowed to the mirror on group *" in rights.evidence
     want(world.run, plan=a_plan("t"))
+    world.run.seen_groups.clear()  # as in a run of its own
     assert (verdicts(world)["groups"], verdicts(world)["rights"]) == ("pass", "block"), "whatever the plan knows"
+
+
+def test_group_that_was_seen_before_the_fence_is_missed_behind_it(world: World) -> None:
+    """It is younger than the plan, and the source hides it from then on: it would have been left without a word."""
+    world.write(10)
+    world.admins[0].positions = {"g": {T: GroupPosition(10)}}
+    assert preview(world.run).forecast
+    world.admins[0].hides = True
+    with pytest.raises(MissingRight, match="list group 'g'"):
+        commit_groups(world.run)
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["the plan knows it", "the mirror names it"])
