@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.patterns import is_name
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import GroupActive, MissingRight, NotKept, first_of
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -188,8 +189,8 @@ def translate_groups(
     :raises InputError: they are, and nobody has said so; or another direction is decided meanwhile.
     :raises TopicsOwned: topics belong to another mirror.
     :raises GroupActive: a group has members where its positions are to be set; no group was changed.
-    :raises MissingRight: a group that the plan knows, or all of them, may be there and may not be seen. Without
-        ``commit`` it is a problem of the report.
+    :raises MissingRight: a group that the plan knows or the mirror names, or all of them on the source, may be there and
+        may not be seen. Without ``commit`` it is a problem of the report.
     :raises TopicsShared: a position on the target stands for other sources, too.
     :raises OffsetOutOfRange: the other cluster does not hold a position (yet), or the source's topic was created again.
         Without ``commit`` it is a problem of the report.
@@ -212,14 +213,14 @@ def translate_groups(
 
             return move_groups(
                 plan.mirror, topics, here, there, through, permit, commit=commit, allow_rewind=allow_rewind, lost=lost,
-                known=plan.groups,
+                known=plan.groups, every=not back,
             )  # fmt: skip
 
 
 def move_groups(
     mirror: Mirror, topics: Collection[TopicPlan], source: ClusterAdmin, target: ClusterAdmin,
     through: Callable[[], Translate | None], permit: Permit, *, commit: bool, allow_rewind: bool = False,
-    lost: Callable[[], Mapping[str, str]] = dict, known: Collection[str] = (),
+    lost: Callable[[], Mapping[str, str]] = dict, known: Collection[str] = (), every: bool = True,
 ) -> GroupReport:  # fmt: skip
     """Translate the positions of a mirror's groups from one cluster to another; see :func:`translate_groups`.
 
@@ -227,12 +228,13 @@ def move_groups(
     :param lost: returns what :func:`translate_positions` wants to know, once the positions are read: those of another
         topic mean nothing.
     :param known: groups that had positions: Kafka does not list one that may not be seen, and says no error.
+    :param every: the mirror's rights on ``source`` are on all groups; on the target they are on its own alone.
     """
     if commit:
         permit()  # before maps are completed, which may take minutes
     # Positions first: a map that is completed afterwards covers them, unless the copy has not reached them.
     positions = read_positions(source, mirror, [t.source_topic for t in topics])
-    hidden = _hidden(source, mirror, positions, known)
+    hidden = _hidden(source, mirror, positions, known, every)
     if hidden and commit:
         raise first_of(hidden)
     translated = between(positions, topics, source, target, through(), strict=commit, lost=lost())
@@ -240,12 +242,14 @@ def move_groups(
     return replace(report, problems=(*map(str, hidden), *report.problems))
 
 
-def _hidden(admin: ClusterAdmin, mirror: Mirror, found: Collection[str], known: Collection[str]) -> list[MissingRight]:
+def _hidden(
+    admin: ClusterAdmin, mirror: Mirror, found: Collection[str], known: Collection[str], every: bool
+) -> list[MissingRight]:
     """Return the rights that are missing to see groups that may be there; where none is seen, those on all."""
-    if not found and mirror.groups and hides_groups(admin):
+    if every and not found and not all(map(is_name, mirror.groups)) and hides_groups(admin):
         return [not_listed(admin, ANY)]
-    missing = sorted({group for group in known if mirror.selects_group(group)}.difference(found))
-    return hidden_groups(admin, missing)
+    missing = set(filter(mirror.selects_group, {*known, *filter(is_name, mirror.groups)})).difference(found)
+    return hidden_groups(admin, sorted(missing))
 
 
 def between(

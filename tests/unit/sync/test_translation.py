@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -35,7 +36,8 @@ class Cluster(CommitsMany):
     def __init__(self, role: str, topic: str, **positions: int) -> None:
         self.role, self.topic, self.committed, self.topic_id = role, topic, dict[str, Any](), "id"
         self.positions = {TP(topic, int(p[1:])): GroupPosition(offset, "") for p, offset in positions.items()}
-        self.listed, self.described = ["billing"], True
+        self.listed = ["billing"]
+        self.described: Callable[[str], bool] = lambda group: True
         self.wire = SimpleNamespace(settings=SimpleNamespace(principal="User:mirror"))
 
     def __enter__(self) -> Cluster:
@@ -55,7 +57,9 @@ class Cluster(CommitsMany):
         return {"kafka-cluster": frozenset()}
 
     def allowed_on_groups(self, ids: Any) -> dict[str, frozenset[str]]:
-        return dict.fromkeys(ids, frozenset(["DESCRIBE"] if self.described else []))
+        return dict.fromkeys(ids, frozenset()) | {
+            group: frozenset(["DESCRIBE"]) for group in ids if self.described(group)
+        }
 
     def group_states(self, ids: Any) -> dict[str, str]:
         return dict.fromkeys(ids, "Empty")
@@ -128,16 +132,39 @@ def test_a_position_without_a_counterpart_is_a_problem_or_an_error(clusters: dic
 def test_groups_that_the_source_hides_are_not_taken_for_none(clusters: dict[str, Cluster], planned: bool) -> None:
     """Kafka lists none without DESCRIBE, and says no error: the run was green, and nothing had moved."""
     plan = replace(PLAN, positions={"payroll": {"orders": {0: 3}}}) if planned else PLAN
-    clusters["source"].described = True
     if not planned:
         clusters["source"].listed = []
     assert translate_groups(plan, SOURCE, TARGET).problems == (), "there is none"
-    clusters["source"].described = False
+    clusters["source"].described = lambda group: False
     (problem,) = translate_groups(plan, SOURCE, TARGET).problems
     assert f"lacks Describe on group {'payroll' if planned else '*'!r}" in problem
     with pytest.raises(MissingRight, match="lacks Describe on group"):
         translate_groups(plan, SOURCE, TARGET, commit=True)
     assert clusters["target"].committed == {}
+
+
+@pytest.mark.parametrize("lists", [(), ("billing",)], ids=["none is seen", "one is seen"])
+def test_groups_that_a_mirror_names_are_asked_for_by_name(clusters: dict[str, Cluster], lists: tuple[str, ...]) -> None:
+    """Rules for these are all that it needs: who has them was told that DESCRIBE on all groups is missing."""
+    plan = replace(PLAN, mirror=replace(PLAN.mirror, groups=("billing", "payroll")))
+    source = clusters["source"]
+    source.listed, source.described = [*lists], lambda group: group in plan.mirror.groups
+    assert translate_groups(plan, SOURCE, TARGET, commit=True).problems == ()
+    source.described = lambda group: group == "billing"
+    (problem,) = translate_groups(plan, SOURCE, TARGET).problems
+    assert "lacks Describe on group 'payroll'" in problem
+    with pytest.raises(MissingRight, match="group 'payroll'"):
+        translate_groups(plan, SOURCE, TARGET, commit=True)
+
+
+def test_on_the_way_back_a_mirror_has_rights_on_its_own_groups_alone(clusters: dict[str, Cluster]) -> None:
+    """On the target `airflow-mirror rights` grants no more, so nobody could ever have met what was asked for."""
+    target = clusters["target"]
+    target.listed, target.described = [], lambda group: group == "billing"
+    assert translate_groups(PLAN, SOURCE, TARGET, commit=True, back=True).problems == ()
+    plan = replace(PLAN, positions={"billing": {"orders": {0: 3}}, "payroll": {"orders": {0: 3}}})
+    with pytest.raises(MissingRight, match="target cluster: list group 'payroll'"):
+        translate_groups(plan, SOURCE, TARGET, commit=True, back=True)
 
 
 @pytest.mark.parametrize("offset", [0, 3])
