@@ -97,7 +97,8 @@ def _message_size(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Findin
     if there >= here:
         return
     evidence = f"{key} is {there:,}; batches of up to {here:,} bytes may come from the source"
-    if pair.target is not None and not pair.ours:
+    stays = s.mirror.excludes_config(key) or s.mirror.keeps_config(key)
+    if pair.target is not None and not pair.ours and not stays:
         yield block(evidence, f"Set it to {here} or more on the target topic.")
     elif gets >= here:
         yield warn(evidence, f"SyncTopicConfigs raises it to {here:,}.")
