@@ -117,7 +117,7 @@ RIGHTS: tuple[Right, ...] = (
     Right(SOURCE, "topics", "DESCRIBE_CONFIGS", (PLAN, COPY), "read the topics' settings"),
     Right(
         SOURCE, "all groups", "DESCRIBE", (PLAN, CUTOVER),
-        "read positions; without it no group is found, the plan warns of that",
+        "read positions; without it no group is found: a plan warns, a cutover is refused",
         when="partitioning='preserve'", since=(1, 0),
     ),
     Right(SOURCE, "all groups", "DESCRIBE", (COPY,), _FOLLOW, when="groups or checkpoints follow", since=(1, 0)),

@@ -112,7 +112,7 @@ def _groups(s: Situation) -> Iterator[Finding]:
     elif moves and s.source.hides_groups and not all(map(is_name, s.mirror.groups)):
         yield warn(
             "some of the selected groups may be hidden: the principal lacks DESCRIBE on group *",
-            "A group that is not listed does not move, and nothing says so later. Grant it (airflow-mirror rights).",
+            "What is not listed does not move, and a cutover only warns of that again. Grant it (airflow-mirror rights).",
             "source cluster",
         )
     if moves and not s.source.sees_coordinators:

@@ -412,6 +412,8 @@ def test_groups_that_the_principal_may_not_see_are_no_whole() -> None:
     here = replace(a_cluster(a_topic(), groups={"seen": {"orders-0": 5}}), hides_groups=True)
     ((level, about, evidence),) = findings(plan(here), "groups")
     assert (level, about) == ("warn", "source cluster") and "lacks DESCRIBE on group *" in evidence
+    (found,) = [f for f in plan(here).findings if f.check == "groups"]
+    assert "a cutover only warns of that again" in found.remedy, "its preview does"
     assert levels(plan(replace(here, hides_groups=False)), "groups") == ["pass"]
     for seen in ([], ["seen"]):  # who names it is told whether it is there
         assert levels(plan(here, mirror=a_mirror(groups=seen)), "groups") == ["pass"]
