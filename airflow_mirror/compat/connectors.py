@@ -29,6 +29,9 @@ _THEIRS = {
 _WITHOUT = {CHECKPOINT: "emit.checkpoints.enabled", HEARTBEAT: "emit.heartbeats.enabled"}
 _PROVIDERS = "config.providers"
 _EXCLUDED = "topics.exclude"
+# Its default before 4.0 (KAFKA-17200). Many files spell it out, by which nothing was chosen; releases that had it copied
+# no topic whose name ends like that.
+_EXCLUDED_BEFORE = {r".*[\-\.]internal", r".*\.replica", "__.*"}
 _AGREED = ("replication.policy.class", "replication.policy.separator")
 
 
@@ -165,7 +168,8 @@ def _choosing_fewer(connectors: Mapping[str, Mapping[str, str]]) -> Iterator[str
 
 def _items(config: Mapping[str, str], key: str) -> set[str]:
     value = config.get(key, config.get(_older(key), DEFAULTS[key]))
-    return {item.strip() for item in value.split(",")} - {""}
+    found = {item.strip() for item in value.split(",")} - {""}
+    return _items({}, key) if found == _EXCLUDED_BEFORE else found
 
 
 def _older(key: str) -> str:

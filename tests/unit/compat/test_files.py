@@ -284,6 +284,7 @@ def test_keys_of_a_connector_that_is_not_enabled_are_told(tmp_path: Path) -> Non
     assert told["MirrorCheckpointConnector: enabled"].fate is Fate.HONOURED
 
 
+BEFORE_4_0 = r".*[\-\.]internal, .*\.replica, __.*"  # the default then
 MOVES = {"sync.group.offsets.enabled": "true"}
 
 
@@ -301,6 +302,11 @@ MOVES = {"sync.group.offsets.enabled": "true"}
         ({"topics.blacklist": "a, b"}, {"topics.exclude": "b"}, []),
         ({"topics.exclude": "a"}, {"topics.exclude": ""}, []),
         ({"topics.exclude": "a"}, {}, []),
+        ({}, {"topics.exclude": BEFORE_4_0}, []),
+        ({}, {"topics.blacklist": BEFORE_4_0}, []),
+        ({"topics.exclude": BEFORE_4_0}, {"topics.exclude": r"mm2.*\.internal, .*\.replica, __.*"}, []),
+        ({}, {"topics.exclude": f"{BEFORE_4_0}, a"}, ["topics.exclude"]),
+        ({"topics.exclude": "a"}, {"topics.exclude": BEFORE_4_0}, ["topics.exclude"]),
         ({"topics": "a"}, {"topics": "b", "topics.exclude": "c", "sync.group.offsets.enabled": "false"}, []),
         ({"topics": "a"}, {"topics": "b", "enabled": "false"}, []),
     ],
