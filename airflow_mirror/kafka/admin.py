@@ -58,6 +58,7 @@ class ClusterAdmin(AdminSession):
     groups = of_groups.list_groups
     sees_group_coordinators = of_groups.sees_coordinators
     describe_groups = of_groups.describe_groups
+    unseen_groups = of_groups.unseen_groups
     groups_offsets = of_positions.groups_offsets
     groups_offsets_apart = of_positions.groups_offsets_apart
     commit_groups = of_positions.commit_groups

@@ -100,6 +100,23 @@ def describe_groups(session: AdminSession, ids: Collection[str]) -> dict[str, Gr
     )
 
 
+def unseen_groups(session: AdminSession, ids: Collection[str]) -> list[str]:
+    """Return the groups that the principal may not describe, whether they exist or not, sorted: no list has them.
+
+    Any broker says so, since it looks at rights before it looks for the group. To ask for a group's coordinator instead
+    would create the topic of groups on a cluster that never had one.
+    """
+
+    def ask(some: list[str]) -> Iterator[Reply[str, bool]]:
+        for reply in _describe(session, session.anywhere(), some):
+            hidden = reply.code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+            told = hidden or reply.code == ErrorCode.NOT_COORDINATOR
+            yield Reply(reply.key, 0 if told else reply.code, reply.text, hidden)
+
+    found = session.each(lambda group: f"see consumer group {group!r}", sorted(set(ids)), ask, "Describe")
+    return [group for group in sorted(found) if found[group]]
+
+
 def _list(session: AdminSession, connection: Connection, *, every: bool = False) -> tuple[int, dict[str, GroupInfo]]:
     """Return a broker's error code, and the groups that it coordinates."""
     from kafka.protocol.admin import ListGroupsRequest as Request

@@ -109,7 +109,7 @@ def build(
         upstream=upstream, returning=returning,
         traces=tuple(sorted(n for n in upstream.traces if mirror.selects_topic(n))),
     )  # fmt: skip
-    if here.groups:  # else it is said anyway; and to ask for a coordinator may create the topic of groups
+    if here.groups:  # else it is said anyway
         seen = source.sees_group_coordinators()
         here = replace(here, hides_groups=hides_groups(source), sees_coordinators=seen)
     if to_copy:

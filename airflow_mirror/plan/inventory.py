@@ -230,10 +230,9 @@ def _unlisted(cluster: ClusterAdmin, groups: Collection[str]) -> list[str]:
         # Who may describe the cluster is told of each group.
         if not groups or any("DESCRIBE" in one for one in cluster.allowed_on_cluster().values()):
             return []
-        allowed = cluster.allowed_on_groups(groups)
-        return [group for group in groups if "DESCRIBE" not in allowed[group]]
     except ApiNotServed:  # brokers before 2.3
         return []
+    return cluster.unseen_groups(groups)
 
 
 def not_listed(cluster: ClusterAdmin, group: str) -> MissingRight:

@@ -207,6 +207,10 @@ class MemoryAdmin:
         what = f"describe groups {_some(wanted)}"
         return self._ask(what, lambda: {group: self.cluster.group(group) for group in wanted}, touching("group", *wanted))
 
+    def unseen_groups(self, ids: Collection[str]) -> list[str]:
+        """See ClusterAdmin."""
+        return [group for group, allowed in self.allowed_on_groups(ids).items() if "DESCRIBE" not in allowed]
+
     def group_states(self, ids: Collection[str]) -> dict[str, str]:
         """See ClusterAdmin."""
         return {group: info.state for group, info in self.describe_groups(ids).items()}

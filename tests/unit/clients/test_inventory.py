@@ -55,12 +55,12 @@ class Side:
     def sees_group_coordinators(self) -> bool:
         return self.coordinated
 
-    def allowed_on_groups(self, ids: Collection[str]) -> dict[str, frozenset[str]]:
-        if "rights" in self.away:
-            raise ApiNotServed("old:9092", "authorized operations (KIP-430)", 0, None)
-        return dict.fromkeys(ids, self.allowed)
+    def unseen_groups(self, ids: Collection[str]) -> list[str]:
+        return [] if "DESCRIBE" in self.allowed else sorted(ids)
 
     def allowed_on_cluster(self) -> dict[str, frozenset[str]]:
+        if "rights" in self.away:
+            raise ApiNotServed("old:9092", "authorized operations (KIP-430)", 0, None)
         return {"kafka-cluster": self.on_cluster}
 
     def group_states(self, ids: Collection[str]) -> dict[str, str]:

@@ -50,6 +50,9 @@ class AllAllowed:
 
     allowed_on_groups = allowed_on_topics
 
+    def unseen_groups(self, ids: Iterable[str]) -> list[str]:
+        return [group for group, allowed in self.allowed_on_groups(sorted(ids)).items() if "DESCRIBE" not in allowed]
+
     def allowed_on_cluster(self) -> dict[str, frozenset[str]]:
         return self.allowed_on_topics(["kafka-cluster"])
 

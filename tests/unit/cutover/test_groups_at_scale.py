@@ -20,7 +20,6 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover import groups
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.callable_fence import CallableFence
-from airflow_mirror.kafka.acls import OPERATIONS
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from tests.builders import plan_of, topic_plan
@@ -60,10 +59,7 @@ class Groups:
 
     def _describe(self, request: Any) -> Any:
         one = DescribeGroupsResponse.DescribedGroup
-        rest = {
-            "protocol_type": "consumer", "protocol_data": "range", "members": [], "error_code": 0,
-            "authorized_operations": {OPERATIONS.index("DESCRIBE")},
-        }  # fmt: skip
+        rest = {"protocol_type": "consumer", "protocol_data": "range", "members": [], "error_code": 0}
         return DescribeGroupsResponse(groups=[one(group_id=g, group_state=self.state, **rest) for g in request.groups])
 
     def _fetch(self, request: Any) -> Any:
@@ -156,4 +152,6 @@ def test_three_hundred_groups_that_are_gone_take_no_more_questions_than_ten(clus
     few, many = (moved(clusters, tmp_path / str(expired), 1, expired) for expired in (10, 300))
     for before, after in zip(few, many, strict=True):
         assert after.asked() == before.asked()
-    assert {group for r in many[0].broker.asked(DESCRIBE_GROUPS) for group in r.groups} > {"gone-000", "gone-299"}
+    source = many[0].broker
+    assert {group for r in source.asked(DESCRIBE_GROUPS) for group in r.groups} > {"gone-000", "gone-299"}
+    assert {group for r in source.asked(FIND_COORDINATOR) for group in r.coordinator_keys} == {"g-000"}

@@ -182,6 +182,25 @@ def test_group_that_may_not_be_seen_is_an_error() -> None:
             w.admin.group_states(["g"])
 
 
+@pytest.mark.parametrize("version", [0, 5])
+def test_whether_groups_are_hidden_is_told_without_their_coordinators(version: int) -> None:
+    """To ask for one creates the topic of groups, or fails for a quarter of a minute where it can't be created."""
+    with world({DESCRIBE_GROUPS: (0, version)}) as w:
+        codes = {"mine": 16, "here": 0}
+        one = DescribeGroupsResponse.DescribedGroup
+        rest = {"protocol_type": "", "protocol_data": "", "members": [], "group_state": ""}
+        w.answer(
+            DESCRIBE_GROUPS,
+            described({}, code=14),
+            lambda request: DescribeGroupsResponse(
+                groups=[one(group_id=g, error_code=codes.get(g, 30), **rest) for g in request.groups]
+            ),
+        )
+        groups = ["here", "mine", *(f"hidden-{n:03}" for n in range(300))]
+        assert w.admin.unseen_groups(groups) == groups[2:]
+        assert (len(w.asked(FIND_COORDINATOR)), len(w.asked(DESCRIBE_GROUPS))) == (0, 2)
+
+
 def test_what_is_allowed_on_groups_is_asked_of_many_at_once_and_one_that_is_hidden_holds_up_no_other() -> None:
     """Its coordinator is not told either; the cutover asks behind the fence about each group that has expired."""
     with world() as w:

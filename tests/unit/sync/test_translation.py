@@ -56,10 +56,8 @@ class Cluster(CommitsMany):
     def allowed_on_cluster(self) -> dict[str, frozenset[str]]:
         return {"kafka-cluster": frozenset()}
 
-    def allowed_on_groups(self, ids: Any) -> dict[str, frozenset[str]]:
-        return dict.fromkeys(ids, frozenset()) | {
-            group: frozenset(["DESCRIBE"]) for group in ids if self.described(group)
-        }
+    def unseen_groups(self, ids: Any) -> list[str]:
+        return sorted(group for group in ids if not self.described(group))
 
     def group_states(self, ids: Any) -> dict[str, str]:
         return dict.fromkeys(ids, "Empty")
