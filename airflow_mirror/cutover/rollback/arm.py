@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, permit, require_no_namesake
 from airflow_mirror.cutover.failover.returned import RUN
 from airflow_mirror.cutover.fence import AclFence
@@ -186,6 +187,8 @@ def arm(
     # Before the direction: once that is decided the target may be lost at any moment, and its fence has to be liftable
     # without.
     copy_fence(on, report_of, plan)
+    # Right before it is kept: the old source's retention goes on, behind the fence as well, until its topics are on hold.
+    reverse = _from_log_starts(reverse, source)
     # The plan before the decision that names it: who reads that decision finds the plan, whoever died in between.
     dag = dag or ledger_store.dag_of(here.values(), name)
     ledger_store.keep(reverse, on.source.state(PLAN.below(reverse.mirror.name)), there, dag=dag)
@@ -306,6 +309,20 @@ def reverse_plan(
     reasons += [f"the old source has no such topic, which the target has: {', '.join(new[:5])}"] if new else []
     reasons += [f"{t.target_topic} would not keep its offsets: {t.reason}" for t in found.topics if t.mode != "identical"]
     return found, reasons
+
+
+def _from_log_starts(reverse: Plan, source: ClusterAdmin) -> Plan:
+    """Return the plan of the reverse mirror, whose partitions begin where the old source's logs do.
+
+    The target's logs may begin below: log starts follow a day behind, or not at all. What the old source's retention has
+    deleted by now is copied by nobody, and a comparison must not ask for it.
+    """
+    starts = source.wire.log_starts(reverse.routes.values())
+    topics = [
+        replace(t, starts={p: max(start, starts[TopicPartition(t.target_topic, p)]) for p, start in t.starts.items()})
+        for t in reverse.topics
+    ]
+    return replace(reverse, topics=tuple(topics))
 
 
 def _swap(

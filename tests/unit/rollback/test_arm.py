@@ -16,6 +16,7 @@ from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.rollback.arm import armed, cutover_of
 from airflow_mirror.cutover.rollback.reverse import reverse_of
+from airflow_mirror.cutover.rollback.run import way_back
 from airflow_mirror.errors import (
     InputError,
     LedgerMissing,
@@ -31,6 +32,9 @@ from airflow_mirror.plan.direction import FAILOVER, Direction, turn
 from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.owned import ended_by, owned_topics
+from airflow_mirror.verify.bounds import bounds_difference
+from airflow_mirror.verify.pairs import paired
+from airflow_mirror.verify.result import LogBounds
 from tests.builders import plan_of, rule, topic_plan
 from tests.unit.cutover.authorizer import may_write
 from tests.unit.cutover.builders import GivenSide
@@ -38,7 +42,7 @@ from tests.unit.ledger.memory import MemoryLedger
 from tests.unit.rollback.arming import (
     raise_,
 )
-from tests.unit.rollback.world import MIRROR, PLAN, REVERSE, Died, World
+from tests.unit.rollback.world import MIRROR, ORDERS, PLAN, REVERSE, Died, World
 
 
 @pytest.fixture
@@ -83,6 +87,23 @@ def test_reverse_mirror_is_seen_by_readers_of_the_dag_that_armed_it_or_of_its_mi
     ledger_store.keep(PLAN, world.new.state, world.new.ledger, dag="night")
     world.arm(dag=armed_by)
     assert ledger_store.dag_of(world.old.ledger.values(), "flow-reverse") == seen_by
+
+
+def test_what_the_old_sources_retention_has_deleted_is_not_asked_for_on_the_way_back(world: World) -> None:
+    """The target's logs begin below: log starts follow late. A rollback was refused for what nobody could copy."""
+    world.new.wire.start, world.old.wire.start = 2, 5
+    plan = world.arm().plan
+    assert plan.topic("orders").starts == {0: 5} and way_back("flow", world.on).plan == plan
+    pair = paired(plan, {"orders"}, {})(ORDERS, plan.topic("orders").starts[0], 50, 60)
+    assert bounds_difference(pair, LogBounds(2, 60, 60), LogBounds(5, 60, 60)) is None
+    lost = bounds_difference(pair, LogBounds(2, 60, 60), LogBounds(7, 60, 60))
+    assert lost is not None and lost.offset == 5, "what it has lost since is missing as before"
+
+
+def test_way_back_begins_where_the_target_does_if_the_old_source_has_more(world: World) -> None:
+    world.reverse = replace(REVERSE, topics=(replace(REVERSE.topics[0], starts={0: 8}),))
+    world.old.wire.start = 5
+    assert world.arm().plan == world.reverse
 
 
 def test_killed_before_any_change_the_next_call_arms(world: World) -> None:
