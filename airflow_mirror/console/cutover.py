@@ -22,6 +22,7 @@ from airflow_mirror.console.command import add_yes, command
 from airflow_mirror.console.home import add_home, configured, home_of
 from airflow_mirror.console.registries import named_registries, prover_of, registry_of
 from airflow_mirror.console.request import add_request, last_plan, request_of, require_planned, way_of
+from airflow_mirror.cutover.check import require_forward
 from airflow_mirror.cutover.decision import CLOSED, CLOSING, OPENED, FenceState, fence_state
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.preview import Preview
@@ -44,7 +45,7 @@ from airflow_mirror.extras.clients.inventory import clients_of
 from airflow_mirror.extras.schemas.release import with_release
 from airflow_mirror.jobs.driver.arguments import add_alarm
 from airflow_mirror.jobs.runner.directory import job_name
-from airflow_mirror.plan.direction import ARMED, direction
+from airflow_mirror.plan.direction import direction
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.wording import count
 
@@ -143,7 +144,7 @@ def _roll_back(arguments: argparse.Namespace) -> int:
     signer = _begin(arguments)
     way, named = way_of(arguments, arguments.mirror)
     source, target = config_of(named, "source"), config_of(arguments.target, "target")
-    request = _request(arguments, way.plan)
+    request = replace(_request(arguments, way.plan), is_rollback=True)
     with connected(request, target, source, prover_of(arguments, way.plan.mirror, turned=True)) as clusters:
         kept = _kept(arguments, request, clusters)
         way = way_back(arguments.mirror, clusters.on.turned(), arguments.accept_groups)  # by connections that live
@@ -167,12 +168,8 @@ def _plan(arguments: argparse.Namespace) -> Plan:
     with target_of(arguments) as admin:
         target = Side(admin)
         values = target.ledger.values()
-        turned = direction(values, name)
-        if turned is not None and turned.by == ARMED:
-            raise InputError(
-                f"--mirror {name}", "it is a way back: a cutover of it would leave both clusters shut",
-                "Use 'airflow-mirror rollback' with the name of the mirror that was cut over.",
-            )  # fmt: skip
+        # Before any connection to its source; the cutover itself asks as well.
+        require_forward(name, direction(values, name))
         fence = fence_state(values, name)
         if fence is not None and not fence.is_over:
             return target.plan(name, fence.plan, fence.revision)

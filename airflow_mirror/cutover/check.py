@@ -27,6 +27,7 @@ from airflow_mirror.errors import (
     VerificationFailed,
 )
 from airflow_mirror.plan.amendment import added_since
+from airflow_mirror.plan.direction import ARMED, Direction
 from airflow_mirror.plan.findings import Checks, Finding, worst_first
 from airflow_mirror.plan.ownership import require_active
 from airflow_mirror.wire.served import release_of
@@ -37,6 +38,7 @@ def precheck(run: Attempt) -> None:
 
     Notes in the report which versions take part.
 
+    :raises InputError: the mirror is a way back, and this is no rollback.
     :raises FenceStands: another run's cutover left a fence up.
     :raises LedgerOpen: others may write to the target's ledger, and nobody has accepted them.
     :raises MirrorCutOver: the target topics are already in production.
@@ -76,8 +78,24 @@ def refusals(run: Attempt) -> list[Finding]:
 CHECKS = Checks[Attempt](lambda run: f"mirror {run.mirror.name!r}")
 
 
+def require_forward(mirror: str, turned: Direction | None) -> None:
+    """Return if a mirror is no way back.
+
+    :param turned: what is decided about its direction.
+    :raises InputError: it is one.
+    """
+    if turned is not None and turned.by == ARMED:
+        raise InputError(
+            f"mirror {mirror!r}", "it is a way back: a cutover of it would leave both clusters shut",
+            "Use 'airflow-mirror rollback', or 'kafka_failback', with the name of the mirror that was cut over.",
+        )  # fmt: skip
+
+
 @CHECKS.check("mirror", "can be cut over", first=True)
 def _possible(run: Attempt) -> None:
+    # By the direction as it was when the attempt began: the same value refuses its `up`, should one be armed since.
+    if not run.request.is_rollback:
+        require_forward(run.mirror.name, run.turned)
     require_possible(run.plan)
     mapped = [t.source_topic for t in run.plan.topics if t.mode != "identical"]
     if mapped and (run.clusters.tail_positions is None or run.clusters.translate_offset is None):

@@ -89,6 +89,7 @@ class CutoverRequest:
     :param course: how the lag went while somebody waited for it before, for the report (:class:`.sync.lag.Course`).
     :param alarm: path of a function by which our guard calls a person (:mod:`.alarm`), if this process dies behind its
         fence.
+    :param is_rollback: the plan is a way back's, which nothing else may cut over.
     """
 
     plan: Plan
@@ -107,6 +108,7 @@ class CutoverRequest:
     approved: Mapping[str, str] | None = None
     course: Sequence[Mapping[str, Any]] = ()
     alarm: str = ""
+    is_rollback: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -99,10 +99,10 @@ def roll_back(
     """
     on = clusters.on.turned()
     still = {*way.accepted, *request.accept_still_groups}
+    # Kept in any case: the cluster that is left must not be written to, or it would have records that the other lacks.
+    request = replace(request, keep_fence=True, accept_still_groups=still, is_rollback=True)
     return run_cutover(
-        # Kept in any case: the cluster that is left must not be written to, or it would have records that the other one
-        # lacks.
-        replace(request, keep_fence=True, accept_still_groups=still), clusters, kept, log=log, stop=stop, signer=signer,
+        request, clusters, kept, log=log, stop=stop, signer=signer,
         additions=replace(
             additions,
             # Before its fence: what a person has to decide about costs no second of it.

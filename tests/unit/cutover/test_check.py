@@ -13,7 +13,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover import groups, groups_at_rest
 from airflow_mirror.cutover.attempt import Attempt, Settled
 from airflow_mirror.cutover.callable_fence import CallableFence
-from airflow_mirror.cutover.check import CHECKS, precheck, reverify
+from airflow_mirror.cutover.check import CHECKS, precheck, refusals, reverify
 from airflow_mirror.cutover.decision import (
     CLOSED,
     CLOSING,
@@ -44,6 +44,7 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.plan.amendment import amended, next_amendment
+from airflow_mirror.plan.direction import ARMED, ROLLBACK, Direction
 from tests.builders import rule, shut_again, topic_plan
 from tests.unit.cutover.builders import Acls, Described, Logs, a_run, dir_of, go_up, kept_in, open_behind, want
 
@@ -97,6 +98,19 @@ def test_topics_that_appeared_since_the_plan_block_by_name(run: Attempt) -> None
     with pytest.raises(PlanOutdated, match="source topic 'refunds' is new: not in the plan") as caught:
         precheck(run)
     assert len(caught.value.drift) == 1
+
+
+def test_way_back_is_cut_over_by_a_rollback_alone(run: Attempt) -> None:
+    """A cutover of it would open the old source behind the first cutover's fence: both clusters were shut."""
+    armed = Direction(generation=1, primary="new", by=ARMED, attempt="r", plan="p", at="noon")
+    run.turned = replace(armed, by=ROLLBACK)
+    precheck(run)
+    run.turned = armed
+    with pytest.raises(InputError, match="it is a way back.*airflow-mirror rollback"):
+        precheck(run)
+    assert [(f.check, f.level) for f in refusals(run)][0] == ("mirror", "block")
+    want(run, is_rollback=True)
+    precheck(run)
 
 
 def test_check_that_yields_what_is_wrong_is_not_passed_over(run: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:

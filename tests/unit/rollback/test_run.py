@@ -65,7 +65,7 @@ class Back(World):
         on: Any = clusters.on
         mirror, plan = request.plan.mirror, request.plan
         assert (plan, on.source.admin, on.target.admin) == (REVERSE, self.new, self.old)
-        assert on.target.ledger is self.old.ledger and request.keep_fence
+        assert on.target.ledger is self.old.ledger and request.keep_fence and request.is_rollback
         self.may_stand_still = set(request.accept_still_groups)
         self.clients = additions.clients(CutoverReport(mirror=mirror.name, plan_hash=plan.hash))
         if fence_state(self.old.ledger.values(), mirror.name) is None:
