@@ -10,10 +10,13 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.failover.check import failed_over
 from airflow_mirror.cutover.failover.record import Record
 from airflow_mirror.cutover.platform import Side, require_source
+from airflow_mirror.errors import TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.ledger.records import CUT
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify.partition import count_data
+from airflow_mirror.wording import some
 
 _READ_AT_MOST = 1_000_000  # offsets whose records are counted by reading them; beyond it offsets have to do
 
@@ -62,7 +65,7 @@ class Surplus:
 def after(source: ClusterAdmin, target: Side, mirror: str) -> list[Surplus]:
     """Return, by partition, what the source has beyond the cut, and where nothing can be said. Only reads.
 
-    :raises InputError: the mirror was not, or that is not its source.
+    :raises InputError: the mirror was not, or that is not its source. :raises TryAgain: it does not know its topics yet.
     """
     plan, decided = failed_over(target, mirror)
     require_source(source, plan)
@@ -71,9 +74,27 @@ def after(source: ClusterAdmin, target: Side, mirror: str) -> list[Surplus]:
     return counted(source, beyond(source, plan, cut.offsets))
 
 
+def topics_there(source: ClusterAdmin, plan: Plan) -> dict[str, TopicInfo]:
+    """Return those of a plan's topics that the source has; the others are gone, as far as can be known.
+
+    :raises TryAgain: a broker does not list some that are there.
+    """
+    names = {t.source_topic for t in plan.topics}
+    there = source.topics(names)
+    # A broker that has just started knows no topic, and a source that returns has just started. By its word alone a
+    # fence was proven on nothing, and all that is there counted as gone.
+    missing = names - there.keys()
+    if unseen := missing - source.wire.refresh_present(missing):
+        raise TryAgain(
+            f"mirror {plan.mirror.name!r}: a broker of the source does not list {some(sorted(unseen), 3)}",
+            "one that has just started may not know them yet", "Others have them.",
+        )  # fmt: skip
+    return there
+
+
 def beyond(source: ClusterAdmin, plan: Plan, cut: Mapping[TopicPartition, int]) -> list[Surplus]:
     """Return the partitions of which there is something to say; see :func:`after`."""
-    there = source.topics([t.source_topic for t in plan.topics])
+    there = topics_there(source, plan)
     found = []
     for t in plan.topics:
         info = there.get(t.source_topic)

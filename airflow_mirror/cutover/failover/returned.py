@@ -39,7 +39,7 @@ from airflow_mirror.cutover.decision import (
     permit,
     stand_behind_open,
 )
-from airflow_mirror.cutover.failover.after import beyond, counted
+from airflow_mirror.cutover.failover.after import beyond, counted, topics_there
 from airflow_mirror.cutover.failover.check import failed_over
 from airflow_mirror.cutover.failover.record import Cut, Record
 from airflow_mirror.cutover.fence import AclFence, Fence, attempt_id, fence_of
@@ -174,6 +174,7 @@ def fence_returned(
     :raises FencedByAnother: topics are fenced for other mirrors. Nothing was changed.
     :raises FenceUnproven: :raises FenceLeaks: :raises TransactionsOpen: it stands, and is not proven. Call it again.
     :raises FenceGone: it was raised, and no broker lists it; call it again.
+    :raises TryAgain: a broker does not know the topics yet, or does not answer; call it again.
     :raises NeedsHuman: it was lifted, or it was proven and is gone.
     """
     source, life = on.source.admin, on.target.ledger
@@ -303,7 +304,7 @@ def _begun(plan: Plan, raised: Raised, cut: Cut, kept: ReportStore) -> CutoverRe
 
 def _prove(on: Platform, plan: Plan, raised: Raised, kept: ReportStore, limits: Limits, log: Log) -> None:
     """Prove the fence as a cutover does, of the topics that are there. Its own report keeps the cut as its ends."""
-    there = on.source.admin.topics([t.source_topic for t in plan.topics])
+    there = topics_there(on.source.admin, plan)
     topics = (t for t in plan.topics if t.source_topic in there)
     found = replace(plan, topics=tuple(replace(t, partitions=there[t.source_topic].partitions) for t in topics))
     report = raised.report

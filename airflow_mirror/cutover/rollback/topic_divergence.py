@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.ranges import MAPPED
-from airflow_mirror.cutover.failover.after import Surplus, beyond
+from airflow_mirror.cutover.failover.after import Surplus, beyond, topics_there
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify.remaining import verify_rest
@@ -68,7 +68,7 @@ def classify_divergence(
     :param level: at which both sides are compared, so that records are read; None: by their ends alone.
     :raises TryAgain: a cluster does not answer.
     """
-    there = source.topics([t.source_topic for t in plan.topics])
+    there = topics_there(source, plan)
     counts = {t.source_topic: 0 for t in plan.topics} | {name: info.partitions for name, info in there.items()}
     tps = {name: [TopicPartition(name, p) for p in range(n)] for name, n in counts.items()}
     asked = [tp for its in tps.values() for tp in its]

@@ -34,6 +34,9 @@ class Source:
         counts = {name: sum(tp.topic == name for tp in self.logs) for name in names}
         return {name: TopicInfo(name, self.ids[name], counts[name], 1) for name in names if name in self.ids}
 
+    def refresh_present(self, names: Collection[str]) -> set[str]:
+        return {name for name in names if name not in self.ids}
+
     def log_starts(self, tps: Any) -> dict[TopicPartition, int]:
         return {tp: self.logs[tp][0] for tp in tps}
 

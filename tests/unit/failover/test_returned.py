@@ -44,6 +44,7 @@ from airflow_mirror.errors import (
     FenceUnproven,
     InputError,
     NeedsHuman,
+    TryAgain,
 )
 from airflow_mirror.kafka.model import Acl, GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.kafka.permit import Permit, unfenced
@@ -58,7 +59,10 @@ QUICK = Limits(quiet_s=0, settle_s=0, proof_timeout_s=0, transactions_timeout_s=
 
 
 class Source(Acls):
-    """The old source with its ACLs and logs. ``deaf``: brokers that never hear of a topic's ACL."""
+    """The old source with its ACLs and logs.
+
+    ``deaf``: brokers that never hear of a topic's ACL; ``blind``: so many lists of topics come from one that knows none.
+    """
 
     config = ClientConfig({"bootstrap.servers": "nowhere:1"}, "source")
     principal = "User:mirror"
@@ -66,6 +70,7 @@ class Source(Acls):
     def __init__(self, effects: Effects) -> None:
         super().__init__(rule("a", "WRITE", "ALLOW", "User:shop"), open_by_default=True)
         self.effects, self.deaf, self.hidden = effects, False, ""
+        self.blind = 0
         self.logs = {A0: (0, 53), A1: (0, 40), B0: (0, 30)}
         self.ids = {"a": "1", "b": "2"}
         self.at = {"g": {A0: GroupPosition(20)}, "idle": {}}
@@ -81,8 +86,14 @@ class Source(Acls):
         return 1
 
     def topics(self, names: Collection[str]) -> dict[str, TopicInfo]:
+        if self.blind:
+            self.blind -= 1
+            return {}
         counts = {name: sum(tp.topic == name for tp in self.logs) for name in names}
         return {name: TopicInfo(name, self.ids[name], counts[name], 1) for name in names if name in self.ids}
+
+    def refresh_present(self, names: Collection[str]) -> set[str]:
+        return {name for name in names if name not in self.ids}
 
     def log_starts(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {tp: self.logs[tp][0] for tp in tps}
@@ -291,6 +302,17 @@ def test_topics_that_are_gone_are_fenced_as_well(world: Returns) -> None:
     del world.source.ids["b"], world.source.logs[B0]
     found = world.fence()
     assert world.is_fenced() and found.took[-1] == "b-0: the source has no such topic any more"
+
+
+def test_broker_that_knows_no_topic_yet_proves_nothing(world: Returns) -> None:
+    """It was taken at its word: the fence was proven on no topic, and what the source took was never listed."""
+    world.source.blind = 2
+    for _ in range(2):
+        with pytest.raises(TryAgain, match="a broker of the source does not list a, b"):
+            world.fence()
+        report = world.report()
+        assert report.fence is not None and report.fence.proven is None and world.fail_over().returned is None
+    assert world.fence().took == ["a-0: 3 offsets, 3 records, from 50 up to 53"] and world.is_fenced()
 
 
 def test_topics_of_another_mirrors_fence_are_refused(world: Returns) -> None:
