@@ -13,7 +13,7 @@ from typing import Any
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.cutover.decision import fence_state
-from airflow_mirror.cutover.failover.decision import cutover_at_work
+from airflow_mirror.cutover.failover.decision import cut_over, cutover_at_work
 from airflow_mirror.cutover.failover.losses import Losses, losses
 from airflow_mirror.cutover.failover.record import Beyond
 from airflow_mirror.cutover.platform import Side
@@ -126,7 +126,7 @@ class Check:
     :param unattended: nobody approves it.
     :param fenced_by: mirrors that were cut over from here, whose fences keep everybody but this one out of the target
         topics.
-    :param at_work: why a cutover refuses it as well, without force.
+    :param at_work: why a cutover refuses it as well, without force. :param cut_over: why one does with force, too.
     """
 
     plan: Plan
@@ -140,6 +140,7 @@ class Check:
     unattended: bool = False
     fenced_by: tuple[str, ...] = ()
     at_work: MirrorError | None = None
+    cut_over: MirrorError | None = None
 
     @property
     def refusal(self) -> InputError | None:
@@ -185,6 +186,7 @@ class Check:
         if self.decided is None:
             refused = (one for one in (self.refusal, self.at_work) if one is not None)
             lines[1:1] = [f"a failover would be refused without force: {one}" for one in refused]
+            lines[1:1] = [] if self.cut_over is None else [f"a failover would be refused: {self.cut_over}"]
         lines += left_out(self.others)
         lines += first_lines((f"not allowed: {one}" for one in self.lacking), most)
         lines += first_lines((f"missing on the target: {topic}" for topic in self.missing), most)
@@ -265,6 +267,7 @@ def check(on: Side, mirror: str, *, unattended: bool = False) -> Check:
         unattended=unattended,
         fenced_by=tuple(fenced_by(values, mirror)),
         at_work=cutover_at_work(values, mirror),
+        cut_over=cut_over(values, plan, {name: info.topic_id for name, info in there.items()}),
     )
 
 

@@ -90,6 +90,15 @@ def cutover_at_work(values: Values, mirror: str) -> MirrorError | None:
     )  # fmt: skip
 
 
+def cut_over(values: Values, plan: Plan, topic_ids: Mapping[str, str]) -> MirrorCutOver | None:
+    """Return why a cutover that has opened the target refuses a failover, also by force; None: none has."""
+    try:
+        require_no_cutover(values, plan, topic_ids, force=True)
+    except MirrorCutOver as e:
+        return e
+    return None
+
+
 def require_no_cutover(values: Values, plan: Plan, topic_ids: Mapping[str, str], *, force: bool) -> None:
     """Return unless a cutover of the mirror has opened its target, or has a fence up.
 

@@ -14,7 +14,8 @@ write to; the next call goes on.
    are created.
 4. The plan is kept on the source, in its own ledger; so is the cutover's report.
 5. The direction is decided on the target, where applications write: it is the primary, and which plan copies back.
-6. The source's topics become the reverse mirror's, by their ids. That is a decision in the source's ledger, and only this
+6. A fence of the reverse mirror's own, from an earlier round of disasters, is ended. The source's topics become the
+   reverse mirror's, by their ids. That is a decision in the source's ledger, and only this
    one may take topics out of production: applications write elsewhere, as 5 says. Is the fence not kept any more behind
    it, they are handed over again.
 7. The source's ledger notes the direction as well. Should the target be lost, a failover onto the old source is one
@@ -23,6 +24,7 @@ write to; the next call goes on.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -32,7 +34,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, permit, require_no_namesake
 from airflow_mirror.cutover.failover.returned import RUN
 from airflow_mirror.cutover.fence import AclFence
-from airflow_mirror.cutover.lifting import hand_over_copied_back, handed_over_by
+from airflow_mirror.cutover.lifting import Assurance, hand_over_copied_back, handed_over_by, lift_leftover_fence
 from airflow_mirror.cutover.platform import Platform, Side, require_source
 from airflow_mirror.cutover.raised import Raised
 from airflow_mirror.cutover.report import DONE, CutoverReport
@@ -74,6 +76,7 @@ _RUNS = (
     "tail, and 'airflow-mirror retire --target {target} --mirror {name} --yes' gives its topics up"
 )
 _LISTED = 50
+_LOG = logging.getLogger("airflow_mirror.cutover.rollback")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +131,7 @@ def arm(
     :raises InputError: one of them is none of the mirror's; or the source is another cluster, or another mirror of this
         name has a fence whose target the source is.
     :raises NoWayBack: with every reason. Nothing was changed, except perhaps the fence, which stays up.
+    :raises FenceNotLifted: an earlier fence of the reverse mirror's own is not all down; call it again.
     :raises TryAgain: a cluster does not answer; call it again.
     """
     name, run = plan.mirror.name, report_of.run
@@ -382,6 +386,10 @@ def _complete(
         raise gone
     reverse = on.source.plan(reverse_name(plan.mirror.name), decided.plan)
     if not check_only:
+        # Before there is anything to fail over: applications write to the cluster that it fenced, and a failover onto
+        # this one would take it for a cutover that has opened the topics. Dies amid it: `closing`, and the next call
+        # ends it.
+        _end_former_fence(on, plan.mirror.name)
         # Dies before it: decided, and nobody may copy: the topics are in production still, and each job refuses. Frozen
         # before it, for however long: whoever lifts the fence hands the topics over, also where they have no owner yet.
         try:
@@ -393,6 +401,17 @@ def _complete(
         # Last: a copy, for the day on which the target is lost. Without it the next call notes it.
         _note(there, reverse.mirror.name, replace(decided, by=ARMED))
     return Armed(plan=reverse, direction=decided, fence=raised.lines)
+
+
+def _end_former_fence(on: Platform, mirror: str) -> None:
+    """End the reverse mirror's own fence, which an opening of the old source has left in its ledger, if there is one.
+
+    A rollback ends the fence that it goes back behind. A failover can't: the ledger that has it is on the lost cluster.
+    """
+    # What that one had copied back belongs to `mirror`, whose opening has ended all writing of it.
+    known = Assurance(ended=mirror)
+    for line in lift_leftover_fence(on.turned(), reverse_name(mirror), include_retained=True, known=known):
+        _LOG.info("lifted, from an earlier opening of the old source: %s", line)
 
 
 def _note(there: Decisions, mirror: str, decided: Direction) -> None:

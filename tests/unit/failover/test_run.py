@@ -368,9 +368,10 @@ def test_topics_that_a_cutover_has_handed_over_stay_open_since_then(world: World
 
 def test_a_finished_cutover_leaves_nothing_to_fail_over(world: World) -> None:
     world.fence("opened")
-    with pytest.raises(MirrorCutOver, match="run 'monday' has opened the target"):
+    with pytest.raises(MirrorCutOver, match="run 'monday' has opened the target") as caught:
         world.fail_over(force=True)
     assert world.effects.log == []
+    assert check.check(world.on(), "m").lines()[1] == f"a failover would be refused: {caught.value}"
 
 
 def test_a_cutover_whose_fence_is_over_leaves_nothing_to_fail_over(world: World) -> None:

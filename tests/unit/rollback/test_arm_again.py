@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
+from airflow_mirror.cutover.decision import CLOSED, fence_state
 from airflow_mirror.cutover.failover import check
+from airflow_mirror.cutover.failover.decision import require_no_cutover
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.rollback import arm as arming
 from airflow_mirror.cutover.rollback.arm import armed, require_not_older
@@ -18,6 +20,7 @@ from airflow_mirror.errors import (
     InputError,
     LedgerLost,
     LedgerMissing,
+    MirrorCutOver,
     NoWayBack,
 )
 from airflow_mirror.plan import ledger_store
@@ -25,6 +28,7 @@ from airflow_mirror.plan.direction import Direction, direction, turn
 from airflow_mirror.plan.owned import owned_topics
 from tests.builders import plan_of, rule, topic_plan
 from tests.unit.cutover.authorizer import may_write
+from tests.unit.cutover.builders import GivenSide
 from tests.unit.rollback.arming import (
     one,
     raise_,
@@ -176,6 +180,50 @@ def test_reverse_of_the_reverse_is_the_mirrors_name() -> None:
     turned = reverse_of(replace(MIRROR, source_registry="old", target_registry="new"))
     assert (turned.source_registry, turned.target_registry) == ("new", "old")
     assert (reverse_of(mirror).source, reverse_of(mirror).target) == ("new", "old")
+
+
+def fenced_before(world: World) -> None:
+    """Let the reverse mirror have been failed over once, and its source fenced, as the old source's ledger has it."""
+    earlier = replace(world.fence, run="failover-x", id="y", plan=REVERSE.hash, revision=REVERSE.hash)
+    world.old.ledger.decide(lambda _: {"fence/flow-reverse": {"v": 1, **asdict(earlier)}})
+    report = replace(world.report, mirror="flow-reverse", id="y", plan_hash=REVERSE.hash)
+    ReportStore(world.old.state, "flow-reverse", "failover-x", None).save(report)
+
+
+def test_old_source_that_was_promoted_once_before_can_be_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fence of that time was lifted by its copy, while the ledger that has it was lost: it stood there for good."""
+    ended: list[str] = []
+    monkeypatch.setattr(GivenSide, "end_writing", lambda _, mirror: ended.append(mirror))
+    fenced_before(world)
+    ids = {"orders": "id-old"}
+    with pytest.raises(MirrorCutOver, match="'failover-x' has opened"):
+        require_no_cutover(world.old.ledger.values(), REVERSE, ids, force=True)
+    world.arm(check_only=True)
+    assert ended == []
+    armed_at = world.arm().direction
+    there = fence_state(world.old.ledger.values(), "flow-reverse")
+    assert there is not None and there.phase == CLOSED and ended == ["flow-reverse"]
+    require_no_cutover(world.old.ledger.values(), REVERSE, ids, force=False)
+    assert owned_topics(world.old.ledger)["orders"].mirror == "flow-reverse"
+    assert world.arm().direction == armed_at and ended == ["flow-reverse"]
+
+
+def test_killed_before_any_change_the_next_call_ends_the_fence_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GivenSide, "end_writing", lambda *_: None)
+    for number in range(100):
+        one = World()
+        fenced_before(one)
+        one.changes.left = number
+        try:
+            one.arm()
+        except Died:
+            one.changes.left = 10**6
+            one.arm()
+            require_no_cutover(one.old.ledger.values(), REVERSE, {"orders": "id-old"}, force=False)
+            assert owned_topics(one.old.ledger)["orders"].mirror == "flow-reverse", number
+        else:
+            assert number > 7
+            return
 
 
 def test_direction_of_a_cutover_is_no_failover_to_complete(world: World) -> None:
