@@ -149,7 +149,7 @@ def test_armed_reverse_mirror_writes_where_no_application_may(world: World) -> N
     old, new, topic = world.old, world.new, world.topic
     with pytest.raises(NoWayBack, match="no cutover of it"):
         cutover_of(world.mirror.name, world.on.target)
-    seen = foresee(world.plan, world.source, world.target, AclFence(world.source))
+    seen = foresee(world.plan, world.on, AclFence(world.source))
     assert (seen.level, seen.check) == ("pass", "way_back"), seen
     world.cut_over()
     report_of, plan = cutover_of(world.mirror.name, world.on.target)

@@ -59,7 +59,7 @@ from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.plan import build, ledger_store, ownership
-from airflow_mirror.plan.direction import ARMED, FAILOVER, Direction, direction, turn
+from airflow_mirror.plan.direction import ARMED, FAILOVER, ROLLBACK, Direction, direction, turn
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.topics import create_target_topics
 
@@ -75,6 +75,7 @@ _RUNS = (
     "of its own, and it has no end by itself. 'kafka_failback' returns to {target!r}; without a return stop that "
     "tail, and 'airflow-mirror retire --target {target} --mirror {name} --yes' gives its topics up"
 )
+_FORGET = "'airflow-mirror retire --target OLD --mirror {name} --yes' on the old source (OLD) forgets it"
 _LISTED = 50
 _LOG = logging.getLogger("airflow_mirror.cutover.rollback")
 
@@ -241,7 +242,11 @@ def require_not_older(here: Direction | None, there: Direction | None, mirror: s
     if (target if here is None else here.primary) == there.primary:
         return
     same = "as well: a person has to pick" if here is not None and here.generation == there.generation else "since"
-    raise NoWayBack(mirror, [f"cluster {there.primary} was decided to be the primary at {there.at} {same}"])
+    # Of a failover nobody else knows. A rollback has both clusters, and says nothing of a migration that came later.
+    over = (
+        f", by a rollback; if that is over, {_FORGET.format(name=reverse_name(mirror))}" if there.by == ROLLBACK else ""
+    )
+    raise NoWayBack(mirror, [f"cluster {there.primary} was decided to be the primary at {there.at} {same}{over}"])
 
 
 def _moved(

@@ -12,34 +12,36 @@ from dataclasses import replace
 from airflow_mirror.cutover.fence import AclFence, Fence
 from airflow_mirror.cutover.mirror_only_fence import spare
 from airflow_mirror.cutover.open_transactions import unseen_because
+from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.request import Clusters
-from airflow_mirror.cutover.rollback.arm import BY_CALLABLE, MAY_END, own_on, reverse_plan
-from airflow_mirror.cutover.rollback.reverse import not_reversible
+from airflow_mirror.cutover.rollback.arm import BY_CALLABLE, MAY_END, own_on, require_not_older, reverse_plan
+from airflow_mirror.cutover.rollback.reverse import not_reversible, reverse_name
 from airflow_mirror.errors import FenceNotSwapped, MirrorError, NoWayBack
-from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.plan import build
+from airflow_mirror.plan.direction import direction
 from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.model import Plan
 
 
 def with_way_back(preview: Preview, plan: Plan, clusters: Clusters) -> Preview:
     """Return a preview that says at its end what :func:`foresee` finds."""
-    on = clusters.on
-    found = foresee(plan, on.source.admin, on.target.admin, clusters.fence)
+    found = foresee(plan, clusters.on, clusters.fence)
     return replace(preview, findings=[*preview.findings, found])
 
 
-def foresee(
-    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, fence: Fence, planner: Callable[..., Plan] = build
-) -> Finding:  # fmt: skip
+def foresee(plan: Plan, on: Platform, fence: Fence, planner: Callable[..., Plan] = build) -> Finding:
     """Return whether the way back of a plan's cutover could be armed; changes nothing.
 
-    :param fence: that the cutover will raise. :param planner: see :func:`.arm`.
+    :param on: its clusters. :param fence: that the cutover will raise. :param planner: see :func:`.arm`.
     """
     # Asked before the fence, and by arming once more behind it: rights, topics and rules may be others by then.
+    source, target, name = on.source.admin, on.target.admin, plan.mirror.name
     reasons = not_reversible(plan)
     try:
+        # What an earlier way of the same mirror has left: the cutover itself decides no direction.
+        here, there = on.target.ledger.peek(), on.source.ledger.peek()
+        require_not_older(direction(here, name), direction(there, reverse_name(name)), name, plan.target_cluster_id)
         own = own_on(plan, source)
         if not isinstance(fence, AclFence):
             reasons.append(BY_CALLABLE)

@@ -11,8 +11,10 @@ from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.rollback.foresee import foresee
 from airflow_mirror.errors import MissingRight, NothingMatches
+from airflow_mirror.plan.direction import turn
 from airflow_mirror.plan.findings import Finding
 from tests.builders import rule
+from tests.unit.rollback.arming import one
 from tests.unit.rollback.world import PLAN, REVERSE, World
 
 
@@ -29,7 +31,7 @@ class Before(World):
 
     def foresee(self, plan: Any = PLAN, fence: Any = None) -> Finding:
         before = self.changes.left
-        found = foresee(plan, self.old, self.new, fence or AclFence(self.old), self.build)  # type: ignore[arg-type]
+        found = foresee(plan, self.on, fence or AclFence(self.old), self.build)  # type: ignore[arg-type]
         assert self.changes.left == before, "nothing was changed"
         return found
 
@@ -72,6 +74,12 @@ def _without(world: Before) -> Finding:
     return world.foresee()
 
 
+def _rolled_back(world: Before) -> Finding:
+    """An earlier cutover of the mirror was; it was retired on the target then, and migrates once more."""
+    world.old.ledger.decide(lambda _: turn("flow-reverse", one(2, "old")))
+    return world.foresee()
+
+
 @pytest.mark.parametrize(
     ("case", "cause"),
     [
@@ -81,6 +89,10 @@ def _without(world: Before) -> Finding:
         (_wide, "covers more"),
         (_blocked, "is too old"),
         (_without, "orders"),
+        (
+            _rolled_back,
+            "since, by a rollback; if that is over, 'airflow-mirror retire --target OLD --mirror flow-reverse",
+        ),
     ],
 )
 def test_what_speaks_against_it_is_said_before_the_cutover(world: Before, case: Any, cause: str) -> None:
