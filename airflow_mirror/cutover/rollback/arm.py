@@ -11,7 +11,7 @@ write to; the next call goes on.
 2. The source's own ledger begins, if there is none: there it is said that nobody copies back, should the fence be lifted
    from here on. The fence is swapped. Nobody copies back yet: no job has a plan.
 3. The logs are compared again: the source still ends where the cutover left it, at every partition. Topics that are gone
-   are created.
+   are created, and partitions that the target got since.
 4. The plan is kept on the source, in its own ledger; so is the cutover's report.
 5. The direction is decided on the target, where applications write: it is the primary, and which plan copies back.
 6. A fence of the reverse mirror's own, from an earlier round of disasters, is ended. The source's topics become the
@@ -183,12 +183,13 @@ def arm(
     reasons += _moved(run, report, plan, source, target, None)
     if reasons:
         raise NoWayBack(name, before + reasons)
-    if not all(t.target_exists for t in reverse.topics):
-        # Read again: the swap has decided another intent, and a permit goes by all that is decided.
-        fence_decided = fence_state(here.values(), name)
-        assert fence_decided is not None
-        # Dies amid it: topics that are empty, and nobody's yet; the next call finds them as they were planned.
-        create_target_topics(reverse, source, permit(here, name, fence_decided))
+    # Read again: the swap has decided another intent, and a permit goes by all that is decided.
+    fence_decided = fence_state(here.values(), name)
+    assert fence_decided is not None
+    # Partitions as well, which the target may have got since the opening: no job of the reverse mirror adds any to a
+    # topic that is there. Dies amid it: topics and partitions that are empty, and nobody's yet; the next call finds them
+    # as they were planned.
+    create_target_topics(reverse, source, permit(here, name, fence_decided))
     # Before the direction: once that is decided the target may be lost at any moment, and its fence has to be liftable
     # without.
     copy_fence(on, report_of, plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -267,7 +268,7 @@ def test_source_that_returned_may_end_below_the_cut(returned: Returned) -> None:
     returned.world.old.wire.end = 20
     found = returned.arm()
     assert (found.direction.generation, found.direction.primary, found.direction.by) == (3, "new", "cutover")
-    assert returned.levels == ["batches", None] and returned.created == []
+    assert returned.levels == ["batches", None] and returned.created == ["old"]
     assert may_write(returned.world.old.acls, "User:mirror", "orders")
     assert not may_write(returned.world.old.acls, "User:shop", "orders")
     assert returned.arm().direction == found.direction
@@ -288,6 +289,21 @@ def test_topic_that_has_diverged_is_a_reason_until_it_is_left_out(returned: Retu
     returned.arm(both, exclude_topics=["a.b"])
     (mirror,) = returned.world.built
     assert mirror.selects_topic("orders") and not mirror.selects_topic("a.b") and mirror.selects_topic("axb")
+
+
+def test_partitions_that_the_target_got_since_are_added_before_the_direction_is_decided(world: World) -> None:
+    """No job added them: the tail of the reverse mirror had nowhere to write what is in them."""
+    topic = replace(REVERSE.topics[0], partitions=3, starts=dict.fromkeys(range(3), 0))
+    world.reverse = replace(REVERSE, topics=(topic,), known_topics={"orders": "identical"})
+    world.arm(check_only=True)
+    assert world.old.partitions == 1
+    for changes in range(100):
+        world.changes.left = changes
+        with suppress(Died):
+            world.arm()
+            break
+        assert armed("flow", world.new.ledger.values()) is None or world.old.partitions == 3
+    assert world.old.partitions == 3 and way_back("flow", world.on).plan == world.reverse
 
 
 def test_topics_that_are_gone_are_created_before_the_direction_is_decided(returned: Returned) -> None:

@@ -94,6 +94,7 @@ class Cluster(Acls):
         super().__init__(*acls)
         self.name, self.wire, self.changes, self.shut = name, Logs(end), changes, False
         self.positions: dict[str, dict[TopicPartition, GroupPosition]] = {}
+        self.partitions = 1
         self.members: set[str] = set()
         self.ledger, self.state = Ledger(), State()
         self.ledger.changes = self.state.changes = changes
@@ -102,7 +103,15 @@ class Cluster(Acls):
         return self.name
 
     def topics(self, names: Collection[str]) -> dict[str, TopicInfo]:
-        return {name: TopicInfo(name, f"id-{self.name}", 1, 1) for name in names}
+        return {name: TopicInfo(name, f"id-{self.name}", self.partitions, 1) for name in names}
+
+    def topic_configs(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
+        return {name: {} for name in names}
+
+    def grow_partitions(self, topic: str, count: int, permit: Permit) -> None:
+        permit()
+        self.changes.one()
+        self.partitions = count
 
     def groups_offsets(self, groups: Collection[str]) -> dict[str, dict[TopicPartition, GroupPosition]]:
         return {group: self.positions.get(group, {}) for group in groups}
