@@ -15,7 +15,8 @@ source is fenced. Whoever lifts a fence, swaps it, arms a way back or rolls back
    unseen, which arming a way back asks for, and gets its link in the mirror's chain of reports.
 
 A process may die between any two of these, or the source go away again; the next try goes on. Once proven, nothing is
-raised again: by then the fence may have been swapped.
+raised again: by then the fence may have been swapped. What a missing right hid from the proof is looked for by a later
+call, as long as the fence is as it was raised.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from airflow_mirror.cutover.failover.after import beyond, counted, topics_there
 from airflow_mirror.cutover.failover.check import failed_over
 from airflow_mirror.cutover.failover.record import Cut, Record
 from airflow_mirror.cutover.fence import AclFence, Fence, attempt_id, fence_of
-from airflow_mirror.cutover.open_transactions import look_for_unseen
+from airflow_mirror.cutover.open_transactions import look_for_unseen, unseen_because
 from airflow_mirror.cutover.other_fences import require_no_other
 from airflow_mirror.cutover.platform import Platform, Side, require_source
 from airflow_mirror.cutover.proof import ACLS, CHECK
@@ -202,6 +203,7 @@ def fence_returned(
             "'airflow-mirror failover --after' lists what they wrote; keep them away by other means.",
         )
     if noted is not None and is_proven:
+        noted = _seen_since(on, plan, raised, kept, limits or Limits(), log, record) or noted
         kept.add_to_chain(report, life, signer, log.warning)  # the process that has fenced it may have died just before
         return known(Returned)(noted)
     # Not proven yet, and perhaps half raised by one that died: rules are a set, so all of them are created once more.
@@ -231,6 +233,30 @@ def fence_returned(
     # again.
     kept.save(report)
     kept.add_to_chain(report, life, signer, log.warning)
+    return found
+
+
+def _seen_since(
+    on: Platform, plan: Plan, raised: Raised, kept: ReportStore, limits: Limits, log: Log, record: Record
+) -> dict[str, Any] | None:  # fmt: skip
+    """Prove again a fence whose proof could not see all transactions, once they can be seen; return the new note.
+
+    :return: None: nothing was unseen, or it still is.
+    :raises TransactionsOpen: a transaction holds a partition. Nothing was noted; call it again.
+    """
+    report, noted, source = raised.report, record.returned(), on.source.admin
+    assert report is not None and report.fence is not None and noted is not None
+    # Swapped, a mirror may write behind it, and the ends move.
+    if not report.fence.unseen or raised.intent.spared or unseen_because(raised.fence, source):
+        return None
+    log.info("transactions can be seen on the source by now: its fence is proven again")
+    _prove(on, plan, raised, kept, limits, log)
+    # Markers may have come since. The groups stay as they were first found: whoever moved since has read on the source.
+    took = counted(source, beyond(source, plan, record.cut().offsets))
+    found = noted | {"offsets": sum(one.offsets for one in took), "took": first_lines(map(str, took), _LISTED)}
+    record.write_returned(found)
+    # Last, as the first time. Dies before it: still unseen, and done again.
+    kept.save(report)
     return found
 
 

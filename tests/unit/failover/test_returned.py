@@ -44,6 +44,7 @@ from airflow_mirror.errors import (
     FenceUnproven,
     InputError,
     NeedsHuman,
+    TransactionsOpen,
     TryAgain,
 )
 from airflow_mirror.kafka.model import Acl, GroupInfo, GroupPosition, TopicInfo
@@ -55,6 +56,9 @@ from tests.builders import rule
 from tests.unit.cutover.builders import Acls, GivenSide
 from tests.unit.failover.world import A0, A1, B0, Effects, Killed, Part, TargetSide, World
 
+OPEN = OpenTransaction(
+    transactional_id="x", producer_id=1, epoch=0, state="Ongoing", started_ms=0, partitions=frozenset({A0})
+)  # fmt: skip
 QUICK = Limits(quiet_s=0, settle_s=0, proof_timeout_s=0, transactions_timeout_s=0, poll_s=0.001)
 
 
@@ -232,6 +236,45 @@ def test_a_proven_fence_is_never_raised_again(world: Returns) -> None:
     with pytest.raises(NeedsHuman, match=f"{said}may write there, and it is not raised again. {what_to_do}"):
         world.fence()
     assert world.effects.log == []
+
+
+def test_right_that_came_later_gives_the_way_back(world: Returns, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was missing for a minute, and the report said for good that a transaction may end behind the fence."""
+
+    def unseen() -> str:
+        report = world.report()
+        assert report.fence is not None
+        return report.fence.unseen
+
+    world.source.hidden = "no DESCRIBE on transactional ids"
+    first = world.fence()
+    assert unseen() == world.source.hidden and world.fence() == first
+    world.source.hidden, world.source.at["g"] = "", {A0: GroupPosition(22)}
+    with monkeypatch.context() as held:
+        held.setattr(world.source, "open_transactions", lambda: [OPEN])
+        with pytest.raises(TransactionsOpen):
+            world.fence()
+    assert unseen()
+    world.source.logs[A0] = (0, 54)  # its marker
+    again = world.fence()
+    assert world.is_fenced() and (again.at, again.offsets) == (first.at, 4) and world.fail_over().returned is not None
+    assert world.report().groups[0].positions[0]["source_offset"] == 20, "who moved since has read on the source"
+    decided = links(world.ledger().values(), "m")
+    (proven,) = prove({"report.json": world.report().to_json()}, decided=decided)
+    assert len(decided) == 2 and proven.link == decided[-1]
+    assert world.fence() == again
+
+
+def test_a_fence_that_was_swapped_is_not_proven_again(world: Returns, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.source.hidden = "no DESCRIBE"
+    found = world.fence()
+    world.source.hidden, there = "", fence_state(world.ledger().values(), "m")
+    assert there is not None
+    swapped = {**there.intent, "spared": "User:mirror"}
+    world.ledger().decide(lambda values: {"fence/m": {**values["fence/m"], "intent": swapped}})
+    monkeypatch.setattr(returned, "_prove", lambda *_: pytest.fail("it was proven again"))
+    monkeypatch.setattr(AclFence, "is_up", lambda *_: True)
+    assert world.fence() == found
 
 
 def test_a_fence_that_a_broker_does_not_know_is_not_proven(world: Returns) -> None:
