@@ -29,11 +29,10 @@ ACKS_ALL = -1
 # They are found before the append (LogValidator, UnifiedLog): nothing is in the log, and as long as the topic's
 # settings stay, the same bytes never will be. With CORRUPT_MESSAGE those that arrived are not those that were checked:
 # a copy has its source's to fetch again.
-REFUSED = frozenset(
+TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+REFUSED = TOO_LARGE | frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
         ErrorCode.INVALID_TIMESTAMP,
         ErrorCode.POLICY_VIOLATION,
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,

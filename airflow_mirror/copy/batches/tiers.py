@@ -89,7 +89,7 @@ class Send(NamedTuple):
     ) -> memoryview:
         """Return the batch under the identity of our producer, as it is to be produced.
 
-        :param max_bytes: what the target takes; where compression makes it larger, it is left out.
+        :param max_bytes: what the target takes, as far as known; where compression makes it larger, it is left out.
         """
         if self.raw is not None and self.raw.header is not None:
             # In place, in the response's own buffer. The header as it was fetched is kept beside it: offsets, counts
@@ -98,9 +98,11 @@ class Send(NamedTuple):
             wire_batch.resign(self.raw.view, self.raw.header, producer_id, epoch, sequence, transactional)
             return self.raw.view
         batch = self._compressed(self.codec, producer_id, epoch, sequence, transactional)
-        # It was cut by its uncompressed size: that way the target takes it, unless one record alone is too large.
+        # It was cut by its uncompressed size: that way the target takes it, unless one record alone is too large. Of that
+        # one the target may take the shorter form.
         if len(batch) > max_bytes and self.codec != wire_codec.NONE:  # compression makes random bytes longer
-            batch = self._compressed(wire_codec.NONE, producer_id, epoch, sequence, transactional)
+            plain = self._compressed(wire_codec.NONE, producer_id, epoch, sequence, transactional)
+            batch = min(batch, plain, key=len)
         return batch
 
     def _compressed(self, number: int, producer_id: int, epoch: int, sequence: int, transactional: bool) -> memoryview:

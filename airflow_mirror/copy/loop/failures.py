@@ -14,6 +14,9 @@ Asked = tuple[PartitionCopy, int]
 # Openings of a partition behind CORRUPT_MESSAGE. Each fetches again, perhaps from another replica: what was damaged on
 # the way is whole then, what lies damaged is not.
 CORRUPT_AGAIN = 3
+# Openings behind a batch that the target finds too large, while the copy follows: with their pauses (`retries`) a minute.
+# Where the source's limit was raised, the target's follows within half of that (`sync_configs`).
+TOO_LARGE_AGAIN = 16
 
 
 class Judge(Protocol):

@@ -31,7 +31,7 @@ _LATE_AT_MOST = 4  # batches without an answer, one after the other, while nothi
 class PartitionCopy(Fetched):
     """The copy of one range.
 
-    :param max_bytes: largest batch that the target accepts, in bytes.
+    :param max_bytes: largest batch that the target accepted when the job began, in bytes; larger ones are split.
     :param merge_below: merge waiting batches if they are smaller than this on average, uncompressed (bytes); 0: never.
     :param transaction_bytes: deliver in transactions of at most about this size, which also commit the progress. A
         transaction is committed earlier if the source has no more data, or if the loop finds it old. 0: no

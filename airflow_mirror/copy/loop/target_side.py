@@ -16,7 +16,7 @@ from airflow_mirror.common.policy import marker_id
 from airflow_mirror.copy.batches.tiers import Send
 from airflow_mirror.copy.delays import wall_ms
 from airflow_mirror.copy.loop.crew import Dialler
-from airflow_mirror.copy.loop.failures import CORRUPT_AGAIN, Judge, retry_all
+from airflow_mirror.copy.loop.failures import CORRUPT_AGAIN, TOO_LARGE_AGAIN, Judge, retry_all
 from airflow_mirror.copy.loop.lane import Lane, Lines
 from airflow_mirror.copy.loop.limits import Pace, Throttle
 from airflow_mirror.copy.loop.partition import PartitionCopy
@@ -42,8 +42,8 @@ _REQUEST_BYTES = 8 << 20
 _LANES = 2  # connections per target leader: one is served while the other is filled
 # What to do about records that the target refuses, and about bytes that arrive damaged each time.
 _SETTINGS = (
-    "Correct the target topic's settings (max.message.bytes, message.timestamp.*, cleanup.policy) and run this again; "
-    "nothing after them was copied."
+    "Correct the target topic's settings (max.message.bytes, segment.bytes, message.timestamp.*, cleanup.policy) and run "
+    "this again; nothing after them was copied."
 )
 _DAMAGED = (
     "They were whole when they were fetched, and were fetched anew each time: look at the memory of this host, and at "
@@ -154,10 +154,7 @@ class TargetSide:
             # Epoch and sequence are the partition's own since its opening, and move on with an acknowledgement only. So
             # a batch of another copier that opened at the same end has the same ones: the broker takes one of the two.
             batch = self._sign(p, step)
-            # Before it counts as sent: nothing of it has left this process.
-            if len(batch) > p.max_bytes:
-                self._refuse(p, step, f"a batch of {len(batch)} bytes is larger than max.message.bytes={p.max_bytes}")
-                continue
+            # Also one above `p.max_bytes`, a single record: the topic may take more by now than when this copy began.
             batches[p.range.target] = batch
             size += len(batch)
             transactional_id = marker_id(self._mirror, p.range.target) if p.transactional else None
@@ -285,11 +282,11 @@ class TargetSide:
     def _take_answer(
         self, lane: ProduceLane, p: PartitionCopy, step: Send, answer: produce.Produced, now_ms: int
     ) -> None:
-        # Behind our look at the checksum, in memory or on the way: a few openings fetch the batch again.
-        damaged = answer.error == ErrorCode.CORRUPT_MESSAGE
-        if answer.error in produce.REFUSED and not (damaged and p.failures < CORRUPT_AGAIN):
+        if answer.error in produce.REFUSED and not _may_pass(p, step, answer.error):
             said = f"{error_name(answer.error)} {answer.message}".strip()
-            self._refuse(p, step, said, _DAMAGED if damaged else _SETTINGS)
+            if answer.error == ErrorCode.MESSAGE_TOO_LARGE:
+                said += f" (about {step.size} bytes; max.message.bytes={p.max_bytes} when this copy began)"
+            self._refuse(p, step, said, _DAMAGED if answer.error == ErrorCode.CORRUPT_MESSAGE else _SETTINGS)
         elif answer.error == ErrorCode.UNKNOWN_SERVER_ERROR and (cause := _unreadable(step)) is not None:
             # Passed unchanged because the target might have accepted it. It did not, and can't say why.
             self._judge.stop(
@@ -316,7 +313,7 @@ class TargetSide:
             except TargetMoved as e:
                 self._judge.failed(p, e)
 
-    def _refuse(self, p: PartitionCopy, step: Send, cause: str, remedy: str = _SETTINGS) -> None:
+    def _refuse(self, p: PartitionCopy, step: Send, cause: str, remedy: str) -> None:
         if step.merged:
             # Most of it may be fine: continue batch by batch, so that the error names the one that is not.
             p.merge_below = 0
@@ -349,6 +346,15 @@ class TargetSide:
         # The connection is closed first, and reset (`Stream._tune`): what has not left this machine by now never will, so
         # that it can't move the end that is read next.
         retry_all(self._judge, [(p, generation) for p, _, generation in sent.values()], cause)
+
+
+def _may_pass(p: PartitionCopy, step: Send, error: int) -> bool:
+    """Return whether a batch that was refused is to be offered again."""
+    # Damaged behind our look at the checksum, in memory or on the way: a few openings fetch it again.
+    if error == ErrorCode.CORRUPT_MESSAGE:
+        return p.failures < CORRUPT_AGAIN
+    follows = p.range.end_offset is None
+    return error in produce.TOO_LARGE and follows and not step.merged and p.failures < TOO_LARGE_AGAIN
 
 
 def _unreadable(step: Send) -> str | None:

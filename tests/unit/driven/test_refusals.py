@@ -9,14 +9,18 @@ from typing import Any
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.copy.loop.failures import TOO_LARGE_AGAIN
+from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.loop.target_side import TargetSide
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.errors import MissingRight, PartitionStopped, SourceTruncated, TryAgain
+from airflow_mirror.wire import codec
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
-from tests.driven.copying import copy, errors, ranges_of
+from tests.driven.copying import Following, copy, ends, errors, ranges_of
 from tests.driven.script import Fault, Request
+from tests.driven.validation import TopicConfig
 
 TP = TopicPartition("t", 0)
 
@@ -124,6 +128,54 @@ def test_batch_that_arrives_damaged_each_time_stops_the_copy_behind_the_one_befo
     assert (stopped.error.start_offset, stopped.error.end_offset) == (5, 10)
     assert "CORRUPT_MESSAGE" in str(stopped.error) and "memory of this host" in str(stopped.error)
     assert len(rule.hits) == 4
+
+
+@pytest.mark.parametrize("number", [codec.NONE, codec.GZIP])
+def test_record_above_the_limit_of_the_beginning_is_offered_to_a_topic_that_takes_more_now(
+    source: DrivenCluster, target: DrivenCluster, number: int
+) -> None:
+    """What a tail has read of the target may be weeks old; batches of several records are split by it all the same."""
+    target.create("t", config=TopicConfig(max_message_bytes=5_000_000))
+    writer = Writer(source.create("t").logs[0])
+    writer.plain(2)
+    writer.plain(1, number, size=3_000_000)
+    writer.plain(3, number, size=600_000)
+    assert error_of(source, target, max_batch_bytes={"t": 1 << 20}) is None
+    assert is_equal(source, target)
+
+
+@pytest.mark.parametrize("raised", [True, False])
+def test_record_that_is_too_large_waits_for_the_limit_of_its_source(
+    source: DrivenCluster, target: DrivenCluster, raised: bool
+) -> None:
+    """Settings follow half a minute behind: one record of that time must not end a tail."""
+    topic = target.create("t", config=TopicConfig(max_message_bytes=20_000))
+    writer = Writer(source.create("t").logs[0])
+    writer.plain(5)
+    refused = target.script.on("Produce", Fault(), when=lambda _: ends(target) == [5], times=None)
+    limits = {"t": 20_000}
+    with Following(source, target, ranges_of(source, "t"), max_batch_bytes=limits, merge_below=0) as tail:
+        tail.until(lambda: ends(target) == [5], "all is copied")
+        with source.changing():
+            writer.plain(1, size=30_000)
+        if raised:
+            tail.until(lambda: len(refused.hits) == 3, "it is refused a few times")
+            topic.set({"max.message.bytes": "40000"})
+            tail.until(lambda: is_equal(source, target), "it is copied")
+            return
+        tail.until(lambda: tail.state(TP) is State.STOPPED, "it stops")
+    error = tail.loop.partitions[0].error
+    assert isinstance(error, PartitionStopped) and (error.start_offset, error.end_offset) == (5, 6)
+    assert "MESSAGE_TOO_LARGE" in str(error) and "max.message.bytes=20000 when this copy began" in str(error)
+    assert len(refused.hits) == TOO_LARGE_AGAIN + 1
+
+
+def test_range_with_an_end_waits_for_no_limit(source: DrivenCluster, target: DrivenCluster) -> None:
+    """No settings follow beside it."""
+    target.create("t", config=TopicConfig(max_message_bytes=20_000))
+    Writer(source.create("t").logs[0]).plain(1, size=30_000)
+    assert isinstance(error_of(source, target, max_batch_bytes={"t": 20_000}), PartitionStopped)
+    assert len(target.asked("Produce")) == 1
 
 
 def test_right_that_priming_lacks_stops_it_at_once(source: DrivenCluster, target: DrivenCluster, writer: Writer) -> None:
