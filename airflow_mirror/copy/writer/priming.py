@@ -18,7 +18,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import identity
 from airflow_mirror.errors import BrokerError, ForeignData, TargetMoved
 from airflow_mirror.wire import batch as wire_batch
-from airflow_mirror.wire import codec
+from airflow_mirror.wire import codec, produce
 from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
@@ -28,6 +28,7 @@ from airflow_mirror.wire.single import produce_one, read_batches, unsettled
 from airflow_mirror.wire.varint import zigzag
 
 FILLERS_PER_BATCH = 1_000_000  # 9 MB raw, 0.76 MB compressed: below the default message.max.bytes of 1,048,588
+_SPLIT_ABOVE = 1_000  # fillers; a topic that takes no batch of so many, which has 1 KB, hardly takes a record
 
 
 def prime(
@@ -44,9 +45,9 @@ def prime(
     :raises MissingRight: no WRITE, or no DELETE on the topic.
     """
     producer_id = identity.filler_producer_id(mirror, tp)
-    at = end
+    at, most = end, FILLERS_PER_BATCH
     while at < up_to:
-        count = min(FILLERS_PER_BATCH, up_to - at)
+        count = min(most, up_to - at)
         sequence = at % wire_batch.MAX_SEQUENCE
         # Producer id and sequence follow from partition and offset alone: whoever repeats this, after a lost answer or in
         # another process, appends nothing twice, as long as the broker remembers. It knows a producer's last five batches
@@ -58,6 +59,10 @@ def prime(
         answer = produce_one(target, tp, batch, check=check, topic_id=topic_id)
         if is_denied(answer.error):
             raise refusal(f"prime {tp}", answer.error, "Write", tp.topic, target.settings.principal)
+        # While a mirror writes, a topic takes what its source takes (`plan.configs`); its broker knows what that is now.
+        if answer.error in produce.TOO_LARGE and count > _SPLIT_ABOVE:
+            most = count // 4
+            continue
         # Out of order: another copier of this mirror is ahead, or its batch of the same sequence was a shorter one.
         if answer.error not in (ErrorCode.NONE, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
             raise BrokerError(f"prime {tp} at offset {at}", answer.error, error_name(answer.error), answer.message)
@@ -153,9 +158,9 @@ def _settled_end(target: WireCluster, tp: TopicPartition, expected: int) -> int:
     return at
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)
 def _payload(count: int) -> bytes:
-    """Return ``count`` encoded filler records, compressed. Only the last batch of a priming is shorter."""
+    """Return ``count`` encoded filler records, compressed. There are few sizes: see :func:`prime`."""
     return bytes(codec.compress(codec.ZSTD, b"".join(_record(delta) for delta in range(count))))
 
 

@@ -12,8 +12,9 @@ from airflow_mirror.copy.opening import journal
 from airflow_mirror.copy.opening.answers import ask_again
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import identity, priming
-from airflow_mirror.errors import ForeignData, LeaseLost, PartitionStopped, SourceTruncated
+from airflow_mirror.errors import ForeignData, LeaseLost, PartitionStopped, SourceTruncated, TryAgain
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.fetch import READ_COMMITTED
 from tests.driven import records
 from tests.driven.cluster import DrivenCluster
@@ -21,6 +22,7 @@ from tests.driven.content import Writer
 from tests.driven.copying import copy, errors, ranges_of
 from tests.driven.log import PartitionLog
 from tests.driven.script import Fault
+from tests.driven.validation import TopicConfig
 
 TP = TopicPartition("t", 0)
 OURS = identity.data_producer_id("m", TP)
@@ -168,6 +170,27 @@ def test_a_target_that_forgot_the_priming_is_trimmed_again(world: World) -> None
     world.here_writer.plain(5)
     assert world.copy() is None
     assert (world.there.log_start, world.there.end) == (50, 60)
+
+
+def test_priming_takes_as_many_fillers_as_the_topic_takes(source: DrivenCluster, target: DrivenCluster) -> None:
+    """A million of them is more than a source with a small max.message.bytes lets the target take."""
+    log = source.create("t").logs[0]
+    log.begin_at(50_000)
+    Writer(log).plain(5)
+    there = target.create("t", config=TopicConfig(max_message_bytes=5_000)).logs[0]
+    assert errors(copy(source, target, ranges_of(source, "t"), max_batch_bytes={"t": 5_000})) == {TP: None}
+    assert (there.log_start, there.rows()) == (50_000, log.rows())
+    fillers = [one for one in there.batches if one.base_offset < 50_000]
+    assert len(fillers) > 5 and all(len(one.content) <= 5_000 for one in fillers)
+
+
+def test_topic_that_takes_no_filler_at_all_is_named(world: World) -> None:
+    """It is asked three times, with ever fewer, and not for ever."""
+    world.here.begin_at(5_000)
+    world.target.script.on("Produce", Fault.refused(ErrorCode.MESSAGE_TOO_LARGE), times=None)
+    error = world.copy(give_up_after_s=-1.0)
+    assert isinstance(error, TryAgain) and "broker answered MESSAGE_TOO_LARGE" in str(error)
+    assert len(world.target.asked("Produce")) == 3
 
 
 def test_stranger_writing_during_priming_stops_the_copy(world: World) -> None:
