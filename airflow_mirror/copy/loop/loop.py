@@ -28,7 +28,7 @@ from airflow_mirror.copy.loop.crew import Crew, Dialler
 from airflow_mirror.copy.loop.limits import Memory, Pace, Throttle
 from airflow_mirror.copy.loop.mailbox import Mailbox
 from airflow_mirror.copy.loop.maps import MapKeeper, store_of
-from airflow_mirror.copy.loop.opener import Opened, Opener, Order
+from airflow_mirror.copy.loop.opener import NotOpened, Opened, Opener, Order
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.loop.retries import Retries, Verdict, ends_all, verdict
 from airflow_mirror.copy.loop.source_side import FetchLane, SourceSide
@@ -341,8 +341,8 @@ class CopyLoop:
             self._openers.submit(partial(self._open_all, copies, orders))
 
     def _order(self, p: PartitionCopy) -> Order:
-        # From here to `_opened` only the thread acts for the partition. What is handed to it is gone from here: a map
-        # that is lost on the way, or with the process, is derived from the logs.
+        # From here to `_opened` only the thread acts for the partition. What is handed to it is gone from here until it
+        # comes back: a map that is lost with the process is derived from the logs.
         p.begin_opening()
         return Order(
             range=p.range, transactional=p.transactional, written_to=p.position if p.opened else None,
@@ -355,14 +355,17 @@ class CopyLoop:
     ) -> None:
         """Open partitions, in a thread; ``copies`` are only passed back to the loop."""
 
-        def tell(place: int, found: Opened | MirrorError) -> None:
+        def tell(place: int, found: Opened | NotOpened) -> None:
             self._mailbox.post(partial(self._opened, copies[place], found))
 
         self._opener.open_all(source, target, orders, tell)
 
-    def _opened(self, p: PartitionCopy, found: Opened | MirrorError) -> None:
-        if isinstance(found, MirrorError):
-            self.failed(p, found)
+    def _opened(self, p: PartitionCopy, found: Opened | NotOpened) -> None:
+        if isinstance(found, NotOpened):
+            # Not left to be derived: by the next attempt the source may have deleted or compacted away what it tells of.
+            if found.left is not None:
+                p.give_back_map(found.left)
+            self.failed(p, found.error)
             return
         # As it was handed over: answers from before have an older generation, and neither a step nor a look begins for a
         # partition that is being opened.

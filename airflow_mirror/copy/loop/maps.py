@@ -57,14 +57,14 @@ class MapKeeper:
         # Only what was acknowledged is in a part. Death before this call costs a walk over both logs, death behind it
         # nothing; a part that was stored and whose answer was lost is stored again, with the same content.
         stored = store_map(self._store, target, p.range, part, self._check)
-        self._mailbox.post(partial(self._done, p, p.generation, None if stored else part))
+        self._mailbox.post(partial(self._done, p, None if stored else part))
 
-    def _done(self, p: PartitionCopy, generation: int, left: OffsetMap | None) -> None:
+    def _done(self, p: PartitionCopy, left: OffsetMap | None) -> None:
         # Only the loop's thread changes this set, and only when it hears of the end: `has` is true until the part is
         # stored or known not to be.
         self._under_way.discard(p)
-        # Of a partition that has failed meanwhile, the opening derives what is missing here.
-        if left is not None and p.generation == generation:
+        # Also of a partition that has failed meanwhile: it is not opened before this (`has`).
+        if left is not None:
             p.give_back_map(left)  # stored with the next part
 
 

@@ -35,6 +35,14 @@ class Opened:
     target: Broker
 
 
+@dataclass(frozen=True)
+class NotOpened:
+    """Why a partition is not open. ``left`` is what the copy mapped, unless that is stored by now."""
+
+    error: MirrorError
+    left: OffsetMap | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Order:
     """A partition to open.
@@ -78,7 +86,7 @@ class Opener:
 
     def open_all(
         self, source: WireCluster, target: WireCluster, orders: Sequence[Order],
-        tell: Callable[[int, Opened | MirrorError], None],
+        tell: Callable[[int, Opened | NotOpened], None],
     ) -> None:  # fmt: skip
         """Open partitions. Call ``tell`` for each as soon as it is open or has failed, with its index in ``orders``."""
         # Once, not for each round: a topic's metadata grow with its number of partitions.
@@ -112,26 +120,34 @@ class Opener:
 
     def _opened(
         self, source: WireCluster, target: WireCluster, order: Order, told: Answers | MirrorError
-    ) -> Opened | MirrorError:
+    ) -> Opened | NotOpened:
+        left = order.mapped
         if isinstance(told, MirrorError):
-            return told
+            return NotOpened(told, left)
         try:
+            self._check_source(source, order, told)
+            # Before `open_mapped` reads the stored map: what this copy still had in hand is then part of it, and need
+            # not be walked.
+            if self._store is not None and store_map(self._store, target, order.range, left, self._check):
+                left = None
             # With the leaders of before the questions: a change of leader behind them refuses the first fetch, and a
             # batch goes to a broker that says NOT_LEADER. Either leads here again.
             opening = self._opening(source, target, order, told)
             return Opened(opening, _broker(source, told.leader), _broker(target, told.target.leader))
         except MirrorError as e:
-            return e
+            return NotOpened(e, left)
 
-    def _opening(self, source: WireCluster, target: WireCluster, order: Order, told: Answers) -> Opening:
-        one, mirror, isolation, check = order.range, self._options.mirror, self._isolation, self._check
+    def _check_source(self, source: WireCluster, order: Order, told: Answers) -> None:
         # Did the batch with the lost answer land? The target's end says so; with it the epoch that the source is asked
         # about changes.
         consumed = order.consumed_by(told.target.end)
         if consumed is not None and consumed.epoch in told.epoch_ends:
             # Before anything is written, priming included: a source that has lost what we copied must not be gone on
             # with.
-            epochs.check_same_log(source, one, consumed, told)
+            epochs.check_same_log(source, order.range, consumed, told)
+
+    def _opening(self, source: WireCluster, target: WireCluster, order: Order, told: Answers) -> Opening:
+        one, mirror, isolation, check = order.range, self._options.mirror, self._isolation, self._check
         if self._store is None or not one.is_mapped:
             try:
                 opening = open_partition(source, target, one, told, mirror, isolation, check)
@@ -142,9 +158,6 @@ class Opener:
             # write is compared, also if its last batch is the source's.
             self._check_not_foreign(source, target, order, opening.position)
             return opening
-        # Before `open_mapped` reads the stored map: what this copy still had in hand is then part of it, and need not
-        # be walked.
-        store_map(self._store, target, one, order.mapped, check)
         return open_mapped(
             source, target, one, told, self._store, Terms(mirror, isolation, check, order.transactional)
         )  # fmt: skip
@@ -159,7 +172,7 @@ class Opener:
 def store_map(
     store: MapStore, target: WireCluster, one: CopyRange, part: OffsetMap | None, check: Callable[[], None]
 ) -> bool:
-    """Store a part of an offset map and return whether that succeeded. If not, it is derived at the next start.
+    """Store a part of an offset map and return whether that succeeded. If not, and it gets lost, it can be derived.
 
     :raises LeaseLost: this process must not write any more.
     """

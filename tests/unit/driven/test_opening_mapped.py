@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -16,9 +17,11 @@ from airflow_mirror.errors import ForeignData, LeaseUnconfirmed, MissingRight, P
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.fetch import READ_COMMITTED
+from tests.driven import records
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
 from tests.driven.copying import Following, copy, errors, lose_maps, map_of, ranges_of
+from tests.driven.log import PartitionLog
 from tests.driven.script import Fault
 
 TP = TopicPartition("t", 0)
@@ -165,6 +168,39 @@ def test_copies_under_another_name_have_maps_of_their_own(world: World) -> None:
     one = ranges_of(world.source, "t", MAPPED)[0]
     with WireCluster(world.target.config) as there:
         assert MapStore("other").load(there, one) is None
+
+
+def lose(log: PartitionLog, offset: int) -> None:
+    """Let the cleaner take a record of the first batch."""
+    rows = [row for row in records.decode(log.batches[0].content) if row.offset != offset]
+    content = records.encode(rows, base_offset=0, last_offset=log.batches[0].next_offset - 1)
+    log.batches[0] = log.batches[0]._replace(content=content, header=records.header_of(content))
+
+
+@pytest.mark.parametrize("behind", ["its question", "its map"])
+def test_what_was_mapped_outlives_an_opening_that_fails(
+    source: DrivenCluster, target: DrivenCluster, behind: str
+) -> None:
+    """The source's cleaner takes one of these records meanwhile: they can't be counted any more."""
+    log = source.create("t").logs[0]
+    Writer(log).plain(5)
+    target.create("t")
+    away = Fault.refused(ErrorCode.LEADER_NOT_AVAILABLE, {TP})
+    cleaned = replace(away, before=lambda _: lose(log, 3))
+    with Following(source, target, ranges_of(source, "t", MAPPED)) as tail:
+        tail.until(lambda: tail.loop.partitions[0].position == 5, "it is copied, and the map in hand")
+        if behind == "its question":
+            failing = target.script.on("OffsetForLeaderEpoch", cleaned)
+        else:
+            target.script.on("Produce", Fault.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, ANY_MAP))
+            failing = source.script.on("Fetch", cleaned, when=lambda request: not request.message.max_wait_ms)
+        source.script.on("Fetch", away, when=lambda request: request.message.max_wait_ms > 0)
+        failing.wait()
+        with source.changing():
+            Writer(log).plain(2)
+        tail.until(lambda: tail.loop.partitions[0].position == 7, "it goes on")
+    whole = map_of(target, ranges_of(source, "t", MAPPED)[0])
+    assert whole is not None and list(whole.segments()) == [Segment(0, 0, 7)]
 
 
 def test_map_is_not_stored_without_a_confirmed_lease(
