@@ -182,6 +182,7 @@ def test_partition_not_released_rests_before_its_next_owner_fills(target_cluster
         held, second = taken_over()
         first.release()  # not its to give back any more
         again, third = taken_over()
+        time.sleep(padding._QUIET_S)  # before that it is not given back
         third.release()
         given_back, _ = taken_over()
         assert (fresh, held, again, given_back) == (0.0, padding._QUIET_S, padding._QUIET_S, 0.0)

@@ -66,6 +66,8 @@ _TRIES = 20
 class _Hold:
     """A partition that we own.
 
+    :param quiet_until: until when its log is left alone, by the monotonic clock, in seconds: before that a marker of the
+        last owner, or of our own, may still come.
     :param confirmed: seconds since boot at which we sent the last request whose response proved ownership.
     :param coordinator_epoch: lowest coordinator epoch that direct markers must carry, as far as we know.
     """
@@ -73,6 +75,7 @@ class _Hold:
     client: TransactionClient
     producer_id: int
     epoch: int
+    quiet_until: float
     confirmed: float
     coordinator_epoch: int = 0
 
@@ -148,7 +151,11 @@ class Padder:
         self.target.timeout_s = min(self.target.timeout_s, _RELEASE_ONE_S)
         # Only those without an error in their last step: of the others a marker may be on its way, so they stay held.
         # So they do if the process dies before this: each next owner waits half a second.
+        # And those whose quiet time is not over: their next owners would not wait for what we should have waited for.
+        now = time.monotonic()
         for tp, hold in self._holds.items():
+            if hold.quiet_until > now:
+                continue
             if time.monotonic() > until:
                 log.info("partitions not released in time, the first one: %s", tp)
                 break
@@ -160,10 +167,13 @@ class Padder:
 
     def _next(self, filling: Filling) -> float:
         tp, start, end = filling.tp, filling.start, filling.end
-        if tp not in self._holds:
+        hold = self._holds.get(tp)
+        if hold is None:
             # A step of its own: the caller waits, and the log end is read when it comes again.
             return self._take_over(tp)
-        hold = self._holds[tp]
+        # Behind a failure another step may come for the same hole meanwhile.
+        if (wait_s := hold.quiet_until - time.monotonic()) > 0:
+            return wait_s
         # What counts is in the log: markers of an earlier copier, of our own with a lost answer, of a transaction that
         # the takeover has aborted. The high watermark would hide the newest of them.
         at = self.target.log_ends([tp])[tp]
@@ -256,9 +266,13 @@ class Padder:
         # had a proof for is in the log by then. The other way round it could come behind the end that was read.
         asked = since_boot_s()
         taken = handover.take_over(client)
-        self._holds[tp] = _Hold(client=client, producer_id=taken.producer_id, epoch=taken.epoch, confirmed=asked)
-        doubt_s = self._doubtful.pop(tp, 0.0) - time.monotonic()
-        return 0.0 if taken.given_back else max(_QUIET_S, doubt_s)
+        now = time.monotonic()
+        doubt_s = self._doubtful.pop(tp, 0.0) - now
+        wait_s = 0.0 if taken.given_back else max(_QUIET_S, doubt_s)
+        self._holds[tp] = _Hold(
+            client=client, producer_id=taken.producer_id, epoch=taken.epoch, quiet_until=now + wait_s, confirmed=asked
+        )
+        return wait_s
 
     def _wait_for(self, tp: TopicPartition, end: int) -> None:
         """Wait until the log end reaches ``end``: EndTxn returns before its marker is in the log."""

@@ -45,17 +45,46 @@ def test_partition_not_given_back_is_left_alone_without_sleeping(coordinator: Co
     padder, filling = Padder(target=target, mirror="m", check=lambda: None), Filling(tp=TP, start=3, end=6)
     assert padder.step(filling) == padding._QUIET_S
     assert filling.at == -1, "the log is not looked at before that"
-    padder.release()
-    third = Padder(target=target, mirror="m", check=lambda: None)
-    assert third.step(Filling(tp=TP, start=3, end=6)) == 0.0
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The time of padders, in seconds."""
+    now = SimpleNamespace(s=1000.0)
+    monkeypatch.setattr(padding, "time", SimpleNamespace(monotonic=lambda: now.s))
+    return now
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_partition_is_given_back_once_its_quiet_time_is_over(
+    coordinator: Coordinator, target: WireCluster, now: SimpleNamespace, is_over: bool
+) -> None:
+    """A turn may end within it: the next owner would look at a log into which the first one's last marker still comes."""
+    first, second, third = (Padder(target=target, mirror="m", check=lambda: None) for _ in range(3))
+    first.step(Filling(tp=TP, start=0, end=3))  # and it dies
+    assert second.step(Filling(tp=TP, start=0, end=3)) == padding._QUIET_S
+    now.s += padding._QUIET_S if is_over else padding._QUIET_S / 2
+    second.release()
+    assert third.step(Filling(tp=TP, start=0, end=3)) == (0.0 if is_over else padding._QUIET_S)
+
+
+def test_another_step_for_the_same_partition_waits_for_the_rest_of_its_quiet_time(
+    coordinator: Coordinator, target: WireCluster, now: SimpleNamespace
+) -> None:
+    """A partition that fails meanwhile is opened again, and its hole is filled anew."""
+    Padder(target=target, mirror="m", check=lambda: None).step(Filling(tp=TP, start=0, end=3))
+    padder, again = Padder(target=target, mirror="m", check=lambda: None), Filling(tp=TP, start=0, end=3)
+    padder.step(Filling(tp=TP, start=0, end=3))
+    now.s += padding._QUIET_S / 2
+    assert padder.step(again) == padding._QUIET_S / 2 and again.at == -1
+    now.s += padding._QUIET_S / 2
+    assert padder.step(again) == 0.0 and again.at == 1
 
 
 def test_padder_waits_longer_after_an_error_of_its_own(
-    coordinator: Coordinator, target: WireCluster, monkeypatch: pytest.MonkeyPatch
+    coordinator: Coordinator, target: WireCluster, now: SimpleNamespace
 ) -> None:
     """A marker that nobody answered for may still be on its way."""
-    now = SimpleNamespace(s=1000.0)
-    monkeypatch.setattr(padding, "time", SimpleNamespace(monotonic=lambda: now.s))
     target.timeout_s = 0.2
     padder, filling = Padder(target=target, mirror="m", check=lambda: None), Filling(tp=TP, start=0, end=6)
     assert padder.step(filling) == 0.0
