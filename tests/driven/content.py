@@ -80,6 +80,15 @@ class Writer:
         self._log.lay(records.encode(rows, leader_epoch=self._log.epoch, **settings))
 
 
+def lose(log: PartitionLog, offset: int) -> None:
+    """Let the cleaner take one record: its batch keeps its offsets."""
+    (number,) = (i for i, one in enumerate(log.batches) if one.base_offset <= offset < one.next_offset)
+    stored = log.batches[number]
+    rows = [row for row in records.decode(stored.content) if row.offset != offset]
+    content = records.encode(rows, base_offset=stored.base_offset, last_offset=stored.next_offset - 1)
+    log.batches[number] = stored._replace(content=content, header=records.header_of(content))
+
+
 def hostile(log: PartitionLog) -> None:
     """Fill a log with what is hard to copy, in few batches: a start above 0, holes, producers, all codecs."""
     log.begin_at(50)

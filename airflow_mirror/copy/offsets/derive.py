@@ -197,6 +197,13 @@ def target_runs(
     yield from _hidden_runs(cluster, tp, max(start, stable), end, ours)
 
 
+def transactional_producers(cluster: WireCluster, tp: TopicPartition, start: int, end: int) -> set[int]:
+    """Return the producer ids of all transactional records in [start, end) of a log, however their transactions ended."""
+    fetched = read_batches(cluster, tp, start, end, isolation=READ_UNCOMMITTED, max_bytes=_FETCH_BYTES)
+    headers = (raw.header for raw in data_batches(fetched, committed=False))
+    return {header.producer_id for header in headers if header is not None and header.is_transactional}
+
+
 def holds_records(cluster: WireCluster, tp: TopicPartition, start: int, end: int) -> bool:
     """Return whether [start, end) of a log has a record that consumers find, or will if its transaction is committed."""
     if start >= end:  # as for each group that has read everything

@@ -69,6 +69,9 @@ def open_mapped(
     writer = _writer(target, mirror, one, check, transactional=terms.transactional)
     now = _settled(target, one, writer, told.target)
     stored = _known(source, target, one, store, writer, max(one.start_offset, log_start), now, terms)
+    if writer.transactional and writer.progress is None:
+        earlier = _earlier_writers(source, target, one, stored, replace(told, target=now), isolation)
+        writer = replace(writer, producers=writer.producers | earlier)
     # What both logs show behind the stored end. A process that died between a batch and its map left exactly this.
     part = derive.walk(
         source, target, one, stored, writer.producers, isolation, now.end, committed_only=writer.transactional
@@ -193,6 +196,34 @@ def _first_of_ours(target: WireCluster, one: CopyRange, writer: _Writer, told: T
         target, one.target, told.log_start, told.end, writer.producers, committed_only=writer.transactional
     )  # fmt: skip
     return next((first for first, _ in runs), None)
+
+
+def _earlier_writers(
+    source: WireCluster, target: WireCluster, one: CopyRange, stored: OffsetMap, told: Answers, isolation: int
+) -> frozenset[int]:
+    """Return the producer ids of this mirror's earlier transactions, where nothing but the target's log tells them.
+
+    Coordinators forget transactional ids, and groups' offsets, that nobody has used for a week
+    (transactional.id.expiration.ms, offsets.retention.minutes). What a killed copier had committed and not stored in the
+    map would count as somebody else's, and be copied once more.
+    """
+    found = set[int]()
+    # Whoever wrote the last mapped record mostly wrote what follows it.
+    if (last := stored.last) is not None and (at := last.target + last.count - 1) >= told.target.log_start:
+        batches = read_batches(target, one.target, at, at + 1, isolation=READ_UNCOMMITTED)
+        found |= {raw.header.producer_id for raw, _ in batches if raw.header is not None}
+    # Of an id behind that, or a map without records: its first record is the source's next one.
+    begin, start, end = max(stored.source_end, told.log_start), stored.target_log_end, told.target.end
+    following = derive.source_runs(source, one, begin, isolation) if begin < told.high_watermark else iter(())
+    here = next((at for at, _ in following), None)
+    if here is None:  # nothing is left that could be copied once more
+        return frozenset(found)
+    for producer_id in derive.transactional_producers(target, one.target, start, end) - found:
+        runs = derive.target_runs(target, one.target, start, end, {producer_id}, committed_only=True)
+        if (there := next((first for first, _ in runs), None)) is not None:
+            original, copied = derive.digests(source, target, one, here, there, isolation)
+            found |= {producer_id} if original is not None and original == copied else set()
+    return frozenset(found)
 
 
 def _check_first(

@@ -17,11 +17,9 @@ from airflow_mirror.errors import ForeignData, LeaseUnconfirmed, MissingRight, P
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.fetch import READ_COMMITTED
-from tests.driven import records
 from tests.driven.cluster import DrivenCluster
-from tests.driven.content import Writer
+from tests.driven.content import Writer, lose
 from tests.driven.copying import Following, copy, errors, lose_maps, map_of, ranges_of
-from tests.driven.log import PartitionLog
 from tests.driven.script import Fault
 
 TP = TopicPartition("t", 0)
@@ -168,13 +166,6 @@ def test_copies_under_another_name_have_maps_of_their_own(world: World) -> None:
     one = ranges_of(world.source, "t", MAPPED)[0]
     with WireCluster(world.target.config) as there:
         assert MapStore("other").load(there, one) is None
-
-
-def lose(log: PartitionLog, offset: int) -> None:
-    """Let the cleaner take a record of the first batch."""
-    rows = [row for row in records.decode(log.batches[0].content) if row.offset != offset]
-    content = records.encode(rows, base_offset=0, last_offset=log.batches[0].next_offset - 1)
-    log.batches[0] = log.batches[0]._replace(content=content, header=records.header_of(content))
 
 
 @pytest.mark.parametrize("behind", ["its question", "its map"])

@@ -196,12 +196,13 @@ def test_source_that_is_truncated_while_a_transaction_commits_stops_the_copy(
     assert target.log(TP).rows()[-1].offset == 4
 
 
+@pytest.mark.parametrize("delivery", ["idempotent", "transactional"])
 def test_empty_mapped_copy_begins_where_the_source_begins_now(
-    source: DrivenCluster, target: DrivenCluster, writer: Writer
+    source: DrivenCluster, target: DrivenCluster, writer: Writer, delivery: str
 ) -> None:
     """Nothing was copied yet: what retention took meanwhile is nobody's loss."""
-    assert error_of(source, target, MAPPED) is None
+    assert error_of(source, target, MAPPED, delivery=delivery) is None
     writer.plain(6)
     source.log(TP).begin_at(4)
-    assert error_of(source, target, MAPPED) is None
+    assert error_of(source, target, MAPPED, delivery=delivery) is None
     assert [row.value for row in target.log(TP).rows()] == [row.value for row in source.log(TP).rows()]

@@ -14,9 +14,11 @@ from airflow_mirror.copy.loop.loop import CopyLoop
 from airflow_mirror.copy.offsets import derive
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import MAPPED
+from airflow_mirror.errors import ForeignData
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.cluster import DrivenCluster
-from tests.driven.content import Writer
+from tests.driven.content import Writer, lose
 from tests.driven.copying import copy, create_maps, errors, lose_pieces, map_of, ranges_of
 from tests.driven.script import Fault, Request
 
@@ -130,6 +132,58 @@ def test_records_under_a_forgotten_transactional_id_are_still_ours(
     whole = map_of(target, ranges_of(source, "t", MAPPED)[0])
     assert whole is not None and (whole.source_start, whole.source_end) == (0, 10)
     assert sum(whole.columns[2]) == 10
+
+
+def forget(target: DrivenCluster) -> None:
+    """A week passes: the coordinators forget the transactional ids, and the groups' offsets."""
+    with target.lock:
+        target.transactions.known.clear()
+        target.groups.committed.clear()
+
+
+def unclean(source: DrivenCluster, target: DrivenCluster) -> None:
+    """Deliver, and end without having stored what was mapped, as a killed copier does."""
+    denied = Fault.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    target.script.on("Produce", denied, when=lambda request: not brings_records(request), times=None)
+    deliver(source, target)
+    target.script.clear()
+
+
+@pytest.mark.parametrize("mapped", [0, 5])
+def test_what_a_killed_copier_had_committed_is_ours_a_week_later(
+    source: DrivenCluster, target: DrivenCluster, writer: Writer, mapped: int
+) -> None:
+    """No map and nobody's memory tells that, and a stranger writes in transactions, too."""
+    deliver(source, target)  # which begins a map
+    if mapped:
+        writer.plain(mapped)
+        deliver(source, target)
+    writer.plain(3)
+    unclean(source, target)
+    stranger = Writer(target.topics["t"].logs[0])
+    stranger.in_transaction(9, 2)
+    stranger.end(9, commit=True)
+    forget(target)
+    writer.plain(4)
+    deliver(source, target)
+    whole = map_of(target, ranges_of(source, "t", MAPPED)[0])
+    assert whole is not None
+    rows = {row.offset: row[1:] for row in target.topics["t"].logs[0].rows()}
+    assert [rows[s.target + i] for s in whole.segments() for i in range(s.count)] == bodies(source)
+    assert len(rows) == len(bodies(source)) + 2, "none is there twice"
+
+
+def test_where_the_source_lost_some_of_what_a_killed_copier_had_committed_nothing_is_copied_once_more(
+    source: DrivenCluster, target: DrivenCluster, writer: Writer
+) -> None:
+    for end in (deliver, unclean):
+        writer.plain(5)
+        end(source, target)
+    forget(target)
+    lose(source.topics["t"].logs[0], 5)
+    error = errors(copy(source, target, ranges_of(source, "t", MAPPED), delivery="transactional"))[TP]
+    assert isinstance(error, ForeignData) and "The source lost records" in str(error)
+    assert len(bodies(target)) == 10
 
 
 def test_what_an_open_transaction_hides_is_not_stable(source: DrivenCluster, writer: Writer) -> None:
