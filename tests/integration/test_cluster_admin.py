@@ -278,6 +278,16 @@ def test_missing_right_is_an_error_never_an_empty_result(guarded: Any, root: Any
         assert len(mirror.describe_acls()) == 3
 
 
+def test_groups_that_would_not_be_listed_are_told_by_any_broker(guarded: Any, root: Any, alice: Any) -> None:
+    """Whether they exist or not, and on a cluster that never had a group: no topic of groups comes of the question."""
+    root.create_acls([rule("secret-", "DESCRIBE", "ALLOW", "User:mirror", kind="GROUP", pattern="PREFIXED")], unfenced)
+    wait_until(lambda: len(root.describe_acls()) == 1)
+    groups = [*(f"secret-{n}" for n in range(300)), "zone-1"]
+    wait_until(lambda: alice.unseen_groups(groups) == sorted(groups[:-1]))
+    assert root.unseen_groups(groups) == []
+    assert "__consumer_offsets" not in root.topic_names()
+
+
 def test_wrong_credentials_are_refused_at_once_and_not_shown(guarded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "CONNECT_TIMEOUT_S", 300.0)
     settings = {**guarded.properties("alice"), "sasl.password": "wr0ng-passw0rd"}
