@@ -20,7 +20,7 @@ from airflow_mirror.ledger.fold import Decision, Position
 from airflow_mirror.ledger.log import batch_of
 from airflow_mirror.ledger.records import TOPIC
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.owned import Owned
+from airflow_mirror.plan.owned import Owned, copied_as
 from airflow_mirror.plan.ownership import mark_cut_over
 
 _ALWAYS = 16 << 10  # what producers send by default; nothing works on a broker that takes less
@@ -50,7 +50,7 @@ def opening_bytes(plan: Plan) -> int:
     owned = {
         t.target_topic: Owned(
             topic_id=ids[t.target_topic], mirror=plan.mirror.name, source_id=source, upstream=(source,),
-            source_topic_id=_id_like(f"{t.source_topic} of the source"),
+            source_topic_id=_id_like(f"{t.source_topic} of the source"), **copied_as(t),
         )
         for t in plan.topics
     }  # fmt: skip

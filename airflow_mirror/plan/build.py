@@ -30,6 +30,7 @@ from airflow_mirror.plan.inventory import (
 from airflow_mirror.plan.ledger_writers import ledger_writers
 from airflow_mirror.plan.mm2_topics import unfit
 from airflow_mirror.plan.model import Capabilities, Plan, blocked
+from airflow_mirror.plan.owned import Owned, of_mirror
 from airflow_mirror.plan.ownership import require_own_name
 from airflow_mirror.plan.probe import probe
 from airflow_mirror.plan.recreated_topics import created_again
@@ -132,14 +133,25 @@ def build(
     if probe_target:
         compacts = any(state.compacts for state in here.topics.values())
         capabilities = probe(target, mirror.name, keeps_offsets=mirror.may_keep_offsets, compacts=compacts)
-    draft = decide(mirror, here, there, known_topics, when, samples, capabilities, before.configs)
+    owned = owned_there(mirror, here.cluster_id, there, decisions)
+    draft = decide(mirror, here, there, known_topics, when, samples, capabilities, before.configs, owned)
     if not to_copy:
         return draft
     refused = refusals(target, mirror, draft.topics, here.topics, there)
     there = replace(there, refused=refused, refused_ledger=refused_ledger(target, draft.topics))
     if not refused and not there.refused_ledger:
         return draft
-    return decide(mirror, here, there, known_topics, when, samples, capabilities, before.configs)
+    return decide(mirror, here, there, known_topics, when, samples, capabilities, before.configs, owned)
+
+
+def owned_there(mirror: Mirror, source_id: str, target: Inventory, decisions: Values) -> dict[str, Owned]:
+    """Return the target's topics that are this mirror's, as it has them.
+
+    :raises LedgerNewer: a newer version of the package decided about one of them.
+    """
+    return of_mirror(
+        decisions, mirror.name, source_id, {name: state.info.topic_id for name, state in target.topics.items()}
+    )  # fmt: skip
 
 
 def decide(
@@ -151,15 +163,17 @@ def decide(
     samples: HoleSamples | None = None,
     capabilities: Capabilities | None = None,
     earlier: Mapping[str, Mapping[str, str]] = NOTHING,
+    owned: Mapping[str, Owned] = MappingProxyType({}),
 ) -> Plan:
     """Plan from what was read, without querying a cluster.
 
     :param samples: estimated holes of the source's logs; None: nothing was sampled.
     :param capabilities: what the principal may do on the target; None: not tested.
     :param earlier: as in :class:`Before`.
+    :param owned: the target's topics that are this mirror's, by the target's ledger.
     """
     samples, capabilities = samples or HoleSamples(), capabilities or Capabilities()
-    paired = pairs(mirror, source, target, known_topics, earlier)
+    paired = pairs(mirror, source, target, known_topics, earlier, owned)
     topics = [
         plan_topic(
             mirror,

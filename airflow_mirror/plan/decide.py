@@ -11,6 +11,7 @@ from airflow_mirror.plan import budget, configs
 from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.inventory import Inventory, TopicState
 from airflow_mirror.plan.model import Capabilities, HoleEstimate, TopicPlan
+from airflow_mirror.plan.owned import Owned
 
 NOTHING: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
@@ -22,6 +23,7 @@ class Pair:
     :param ours: an earlier plan of this mirror created or filled the target topic.
     :param begun: the mode in which it did; "" if nothing was written yet, or if the mode was not recorded.
     :param earlier: the overrides that the target topic gets in the end, by that plan; None without one.
+    :param owned: the topic as this mirror has it, by the target's ledger; None if it has not, or nothing was written yet.
     """
 
     source: TopicState
@@ -30,6 +32,7 @@ class Pair:
     ours: bool
     begun: str = ""
     earlier: Mapping[str, str] | None = None
+    owned: Owned | None = None
 
     @property
     def written(self) -> dict[int, int]:
@@ -39,11 +42,11 @@ class Pair:
 
 def pairs(
     mirror: Mirror, source: Inventory, target: Inventory, known_topics: Collection[str],
-    earlier: Mapping[str, Mapping[str, str]] = NOTHING,
+    earlier: Mapping[str, Mapping[str, str]] = NOTHING, owned: Mapping[str, Owned] = MappingProxyType({}),
 ) -> list[Pair]:  # fmt: skip
     """Pair the topics of both sides, by source topic.
 
-    :param earlier: see :class:`Pair`, by target topic.
+    :param earlier: see :class:`Pair`, by target topic. :param owned: likewise, also of topics without a record.
     """
     modes: Mapping[str, str] = known_topics if isinstance(known_topics, Mapping) else {}
     found = []
@@ -53,8 +56,8 @@ def pairs(
             source=state, target_topic=there, target=target.topics.get(there), ours=there in known_topics,
             earlier=earlier.get(there),
         )  # fmt: skip
-        if pair.ours and pair.written:
-            pair = replace(pair, begun=modes.get(there, ""))
+        if pair.written:
+            pair = replace(pair, begun=modes.get(there, "") if pair.ours else "", owned=owned.get(there))
         found.append(pair)
     return found
 
@@ -106,6 +109,7 @@ def plan_topic(
         prime=prime if mode == "identical" else {},
         holes=holes,
         filler=filler,
+        key_partitions=_key_partitions(pair) if mirror.partitioning == "by_key" else None,
     )
 
 
@@ -139,6 +143,16 @@ def offset_mode(
     if excess:
         return "mapped", f"auto: {'; '.join(e.evidence for e in excess)}"
     return "identical", "auto: same offsets, nothing to translate"
+
+
+def _key_partitions(pair: Pair) -> int:
+    """Return among how many partitions keys are dealt out: as when the copy began, else as the target has them by now.
+
+    Among another number a key would have another place, and each place is a copy with a map of its own.
+    """
+    if pair.owned is not None and pair.owned.key_partitions is not None:
+        return pair.owned.key_partitions
+    return (pair.target or pair.source).info.partitions
 
 
 def _prime(pair: Pair) -> dict[int, int]:

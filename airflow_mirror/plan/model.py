@@ -104,6 +104,8 @@ class TopicPlan:
     :param prime: offsets to fill before the first record, by partition; only partitions that need it.
     :param holes: estimate of the holes; None when the source was not sampled.
     :param filler: what fills them: ``markers`` or ``tombstones``.
+    :param key_partitions: with key partitioning, among how many target partitions keys are dealt out: those that the
+        topic had when its copy began. None: otherwise, and in plans of before it was kept.
     """
 
     source_topic: str
@@ -123,6 +125,12 @@ class TopicPlan:
     prime: Mapping[int, int] = field(default_factory=dict)
     holes: HoleEstimate | None = None
     filler: str = "markers"
+    key_partitions: int | None = None
+
+    @property
+    def target_partitions(self) -> int:
+        """Partitions that the copy needs on the target."""
+        return self.partitions if self.key_partitions is None else self.key_partitions
 
     @property
     def offsets(self) -> int:
@@ -185,7 +193,7 @@ class Amendment:
             raise InputError(f"not an amendment: {e!r}. Make a new plan.") from e
 
     def _content(self) -> dict[str, Any]:
-        return _as_loaded(asdict(self))
+        return _as_loaded(_without_unset(asdict(self)))
 
 
 def blocked(findings: Sequence[str]) -> InputError:
@@ -360,7 +368,14 @@ class Plan(Judged):
         del content["amendments"], content["rule"]
         if not self.superseded:
             del content["superseded"]
-        return _as_loaded(content)
+        return _as_loaded(_without_unset(content))
+
+
+def _without_unset(content: dict[str, Any]) -> dict[str, Any]:
+    for topic in content["topics"]:
+        if topic["key_partitions"] is None:  # so that a plan of before keeps its hash
+            del topic["key_partitions"]
+    return content
 
 
 def _as_loaded(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ class Owned:
     :param released: the mirror gives it up, and a job of it may still write: nobody may begin to.
     :param upstream: ids of all clusters that its records come from, sorted; None: only the source cluster is known.
     :param source_topic_id: of the source topic whose records it holds, or will; None where nobody wrote that down.
+    :param key_partitions: as of :class:`TopicPlan`, when its copy began; None where nobody wrote that down.
     :param sharers: the mirrors that share it, each as if it had the topic alone; ``mirror`` and ``source_id`` are empty.
     """
 
@@ -43,6 +44,7 @@ class Owned:
     released: bool | None = None
     upstream: tuple[str, ...] | None = None
     source_topic_id: str | None = None
+    key_partitions: int | None = None
     sharers: tuple[Owned, ...] = ()
 
     @classmethod
@@ -174,6 +176,23 @@ def decided(values: Values, topic_ids: Mapping[str, str]) -> dict[str, Owned]:
     found = ((t, Owned.of(t, values[key])) for t in topic_ids if (key := TOPIC.key(t)) in values)
     # Without an id nobody knows whether the topic is a new one.
     return {t: one for t, one in found if one.topic_id in ("", topic_ids[t])}
+
+
+def of_mirror(values: Values, mirror: str, source_id: str, topic_ids: Mapping[str, str]) -> dict[str, Owned]:
+    """Return those topics that a mirror has, each as it has it; see :func:`decided`, also for ``topic_ids``."""
+    found = {t: one.of_mirror(mirror, source_id) for t, one in decided(values, topic_ids).items()}
+    return {t: one for t, one in found.items() if one is not None}
+
+
+def copied_as(topic: TopicPlan) -> dict[str, Any]:
+    """Return what an offset map depends on, besides the topic: these fields of :class:`Owned`."""
+    return {"key_partitions": topic.key_partitions}
+
+
+def begun_otherwise(one: Owned, topic: TopicPlan) -> dict[str, Any]:
+    """Return those fields of :func:`copied_as` that were others when the copy began, each as it was."""
+    wanted = {name: value for name, value in copied_as(topic).items() if value is not None}
+    return {name: was for name, value in wanted.items() if (was := getattr(one, name)) not in (None, value)}
 
 
 def claimed_ids(values: Values, topic_ids: Mapping[str, str]) -> dict[str, str]:

@@ -31,8 +31,18 @@ from airflow_mirror.errors import (
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Change, Decisions, Ledger, Values
 from airflow_mirror.ledger.records import TOPIC
-from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.owned import Owned, decided, former_ids, mirrors, owners, target_ids
+from airflow_mirror.plan.model import Plan, TopicPlan
+from airflow_mirror.plan.owned import (
+    Owned,
+    begun_otherwise,
+    copied_as,
+    decided,
+    former_ids,
+    mirrors,
+    of_mirror,
+    owners,
+    target_ids,
+)
 from airflow_mirror.wording import some
 
 _AT_ONCE = 1000  # topics in a decision; with longest names it stays below what a broker takes (1 MiB)
@@ -61,17 +71,19 @@ def claim(
 ) -> None:  # fmt: skip
     """Make a plan's target topics this mirror's, as far as they exist, and say where their records come from.
 
-    Safe to repeat; does nothing where that is decided already. Which source topic a target topic holds stays as it was
-    decided until the target topic is empty: a plan of whatever age does not change what its records are.
+    Safe to repeat; does nothing where that is decided already. Which source topic a target topic holds, and in which way
+    it is copied, stays as it was decided until the target topic is empty: a plan of whatever age does not change what
+    its records are.
 
     :param feeds: returns the ids of all clusters that a source topic's records come from; None: nobody knows, and what
         is decided about it stays.
     :param ids: as which a job has claimed them before, by name: one that was created again since is left to others.
     :raises TopicsOwned: some belong to other mirrors. :raises MirrorCutOver: some are in production. Nothing was decided.
+    :raises InputError: some hold records that were copied in another way than the plan's. Nothing was decided.
     """
     name, source = plan.mirror.name, plan.source_cluster_id
     topic_ids = {t: i for t, i in target_ids(plan, target).items() if i == ((ids or {}).get(t) or i)}
-    empty = _empty(_of_other_topics(ledger.values(), plan, topic_ids), target)
+    empty = _empty(_decided_otherwise(ledger.values(), plan, topic_ids), target)
 
     def change(values: Values) -> Values | None:
         _require_free(values, plan, topic_ids)
@@ -82,10 +94,12 @@ def claim(
                 before = owned[there].of_mirror(name, source) if there in owned else None
                 known = before.upstream if before is not None else None
                 upstream = tuple(sorted(feeds(topic.source_topic))) if feeds else known
-                holds = before.source_topic_id if before is not None and there not in empty else None
+                held = before if there not in empty else None
+                _require_begun_so(held, plan, topic)
+                way = {key: (held and getattr(held, key)) or value for key, value in copied_as(topic).items()}
                 mine = Owned(
                     topic_id=topic_ids[there], mirror=name, source_id=source, upstream=upstream,
-                    source_topic_id=holds or topic.source_topic_id or None,
+                    source_topic_id=(held and held.source_topic_id) or topic.source_topic_id or None, **way,
                 )  # fmt: skip
                 others = (one for one in owned[there].sharers if one is not before) if there in owned else ()
                 wanted[there] = Owned.shared(*others, mine) if plan.mirror.shares else mine
@@ -393,11 +407,31 @@ def require_own_name(values: Values, mirror: str) -> None:
             )
 
 
-def _of_other_topics(values: Values, plan: Plan, topic_ids: Mapping[str, str]) -> list[str]:
-    """Return the plan's target topics that are decided to hold another source topic than the planned one."""
-    ours = {t: one.of_mirror(plan.mirror.name, plan.source_cluster_id) for t, one in decided(values, topic_ids).items()}
-    held = {t: one.source_topic_id for t, one in ours.items() if one is not None and one.source_topic_id}
-    return [t.target_topic for t in plan.topics if held.get(t.target_topic, t.source_topic_id) != t.source_topic_id]
+def _decided_otherwise(values: Values, plan: Plan, topic_ids: Mapping[str, str]) -> list[str]:
+    """Return the plan's target topics that are decided to hold another source topic, or to be copied in another way."""
+    ours = of_mirror(values, plan.mirror.name, plan.source_cluster_id, topic_ids)
+
+    def differs(topic: TopicPlan, one: Owned) -> bool:
+        return (one.source_topic_id or topic.source_topic_id) != topic.source_topic_id or any(
+            getattr(one, key) not in (None, value) for key, value in copied_as(topic).items()
+        )
+
+    return [t.target_topic for t in plan.topics if t.target_topic in ours and differs(t, ours[t.target_topic])]
+
+
+def _require_begun_so(held: Owned | None, plan: Plan, topic: TopicPlan) -> None:
+    """Refuse a plan of before the first records were copied, if these were copied in another way.
+
+    :param held: what is decided about a target topic with records.
+    :raises InputError: names the topic.
+    """
+    for name, was in (begun_otherwise(held, topic) if held is not None else {}).items():
+        raise InputError(
+            f"mirror {plan.mirror.name!r} does not copy into target topic {topic.target_topic!r} by this plan",
+            f"its copy began with {name}={was!r} by another one, and would begin anew behind what is there. Nothing was "
+            "decided",
+            "Plan again.",
+        )
 
 
 def _empty(topics: list[str], target: ClusterAdmin) -> set[str]:

@@ -13,7 +13,7 @@ from airflow_mirror.errors import LedgerMissing
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.inventory import Inventory, TopicState
-from airflow_mirror.plan.owned import decided
+from airflow_mirror.plan.owned import of_mirror
 
 _REMEDY = "Delete the target topic, or exclude this one. Then a tail takes it in at its next look, or the next plan does."
 
@@ -39,9 +39,8 @@ def created_again(
     """
     names = {mirror.naming.target_topic(name): state.info for name, state in here.items()}
     filled = {t: state.info.topic_id for t, state in there.topics.items() if any(state.ends.values())}
-    owned = decided(values, {t: topic_id for t, topic_id in filled.items() if t in names})
-    ours = {t: one.of_mirror(mirror.name, source_id) for t, one in owned.items()}
-    held = {t: one.source_topic_id for t, one in ours.items() if one is not None and one.source_topic_id}
+    ours = of_mirror(values, mirror.name, source_id, {t: topic_id for t, topic_id in filled.items() if t in names})
+    held = {t: one.source_topic_id for t, one in ours.items() if one.source_topic_id}
     return {names[t].name: t for t, held_id in sorted(held.items()) if names[t].topic_id not in ("", held_id)}
 
 

@@ -63,9 +63,12 @@ def _written(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Finding]:
 
 @CHECKS.check("partitions", "partition counts are equal, or the topic is created")
 @each_topic
-def _partitions(s: Situation, pair: Pair, _: TopicPlan) -> Iterator[Finding]:
+def _partitions(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Finding]:
     here, there = pair.source.info.partitions, pair.target.info.partitions if pair.target else None
-    if there in (None, here) or s.mirror.partitioning == "by_key":  # that takes any count
+    if topic.key_partitions is not None:  # that takes any count
+        yield from _key_places(topic.key_partitions, there)
+        return
+    if there in (None, here):
         return
     counts = f"{count(here, 'partition')} on the source, {there} on the target"
     if there is not None and there > here:
@@ -83,6 +86,19 @@ def _partitions(s: Situation, pair: Pair, _: TopicPlan) -> Iterator[Finding]:
             "Or let keys choose the partition: partitioning='by_key' (--partitioning by_key; of an older tool's command "
             "line --preserve.partitions=false), without offsets and groups.",
         )
+
+
+def _key_places(begun: int, there: int | None) -> Iterator[Finding]:
+    """Yield what there is to say of key partitioning if the target topic has another count than when its copy began."""
+    counts = f"its copy began with {count(begun, 'partition')}, and it has {there} by now"
+    if there is not None and there > begun:
+        yield warn(
+            counts,
+            f"Keys keep their places: they are still dealt out among the first {begun}, where an application's producer "
+            "would choose among all. To deal them out anew, delete the target topic or mirror under another name.",
+        )
+    elif there is not None and there < begun:
+        yield block(counts, "It was created again, and places of keys are missing. Delete it: its copy begins anew.")
 
 
 @CHECKS.check("message_size", "the target takes the largest batch")

@@ -194,7 +194,7 @@ class OffsetMaps(Closing):
         whole = mapped_range(topic.source_topic, topic.target_topic, partition)
         if not self._by_key:
             return [whole]
-        count = self._target.partitions(topic.target_topic)
+        count = topic.key_partitions or self._target.partitions(topic.target_topic)
         return [replace(whole, target_partition=p, key_partitions=count) for p in range(count)]
 
     def _complete(self, ranges: Collection[CopyRange]) -> dict[str, OffsetMap]:

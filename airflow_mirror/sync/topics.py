@@ -57,7 +57,7 @@ def create_target_topics(plan: Plan, target: ClusterAdmin, permit: Permit) -> To
         settle(lambda: [f"{name}: does not exist" for name in sorted(others - target.topics(others).keys())], "topics")
         short += _short(plan, target.topics(others), "they were created meanwhile")  # with whatever their creator wished
     for topic in short:
-        target.grow_partitions(topic.target_topic, topic.partitions, permit)
+        target.grow_partitions(topic.target_topic, topic.target_partitions, permit)
     settle(lambda: _unmade(target, [wanted[name] for name in created], short), "topics")
     existing = [t for name, t in wanted.items() if name not in created]
     return TopicsReport(
@@ -74,15 +74,19 @@ def _short(plan: Plan, there: Mapping[str, TopicInfo], known: str) -> list[Topic
     :param known: what else is to be said of them.
     :raises InputError: one of them is not ours.
     """
-    if plan.mirror.partitioning == "by_key":  # that takes any count
-        return []
-    found = {t.target_topic: t for t in plan.topics if t.target_topic in there}
-    short = [t for name, t in found.items() if there[name].partitions < t.partitions]
+    any_count = plan.mirror.partitioning == "by_key"  # where a plan of before does not say which one
+    found = {
+        t.target_topic: t for t in plan.topics if t.target_topic in there and not (any_count and t.key_partitions is None)
+    }
+    short = [t for name, t in found.items() if there[name].partitions < t.target_partitions]
     foreign = [t for t in short if t.target_topic not in plan.known_topics]
     if foreign:
         raise InputError(
             f"topics on the target can't take the source's records; {known}",
-            [f"{t.target_topic}: {there[t.target_topic].partitions} partitions, {t.partitions} needed" for t in foreign],
+            [
+                f"{t.target_topic}: {there[t.target_topic].partitions} partitions, {t.target_partitions} needed"
+                for t in foreign
+            ],
             "Grow or re-create them, or exclude them from the mirror.",
         )
     return short
@@ -93,7 +97,7 @@ def _create(target: ClusterAdmin, topics: Iterable[TopicPlan], permit: Permit) -
     created = []
     for t in topics:
         try:
-            spec = NewTopicSpec(t.target_topic, t.partitions, t.replication_factor, t.held_configs)
+            spec = NewTopicSpec(t.target_topic, t.target_partitions, t.replication_factor, t.held_configs)
             target.create_topics([spec], permit)
         except BrokerError as e:
             if e.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # another run was faster, or our own request was sent twice
@@ -105,7 +109,7 @@ def _create(target: ClusterAdmin, topics: Iterable[TopicPlan], permit: Permit) -
 
 def _unmade(target: ClusterAdmin, created: Iterable[TopicPlan], grown: Iterable[TopicPlan]) -> list[str]:
     """Return what does not read back yet: for a created topic everything, for a grown one only its partitions."""
-    counts = {t.target_topic: t.partitions for t in grown}
+    counts = {t.target_topic: t.target_partitions for t in grown}
     found = target.topics(counts) if counts else {}
     lines = [
         f"{name}: {found[name].partitions if name in found else 0} partitions, planned {count}"
@@ -135,8 +139,8 @@ def _wrong(target: ClusterAdmin, topics: Iterable[TopicPlan], with_replicas: Ite
 def differences(plan: TopicPlan, info: TopicInfo, configs: Mapping[str, ConfigEntry], replicas: bool = True) -> list[str]:
     """Compare one target topic with its plan while the mirror writes; return one line per difference."""
     name, lines = info.name, []
-    if info.partitions != plan.partitions:
-        lines.append(f"{name}: {info.partitions} partitions, planned {plan.partitions}")
+    if info.partitions != plan.target_partitions:
+        lines.append(f"{name}: {info.partitions} partitions, planned {plan.target_partitions}")
     if replicas and info.replication_factor != plan.replication_factor:
         lines.append(f"{name}: {info.replication_factor} replicas, planned {plan.replication_factor}")
     for key, value in plan.held_configs.items():

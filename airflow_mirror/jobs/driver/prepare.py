@@ -28,6 +28,7 @@ from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror, time_ms
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.ledger_store import fetch_rule, with_amendments
+from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.plan.owned import claimed_ids, target_ids
 from airflow_mirror.plan.ownership import claim, recreated, require_active
 from airflow_mirror.plan.store import is_hash
@@ -43,7 +44,7 @@ log = logging.getLogger(__name__)
 class CopyJob:
     """A copy that is ready to run.
 
-    :param key_partitions: with key partitioning: target topic -> its partition count.
+    :param key_partitions: with key partitioning: target topic -> its partition count when the copy began.
     :param target_ids: target topic -> its id when it was known to be this mirror's.
     """
 
@@ -114,8 +115,7 @@ def taking_in(job: CopyJob, plan: Plan, target: ClusterAdmin, ledger: Decisions 
     configs = target.topic_configs([t.target_topic for t in new])
     limits = {topic: int(entries["max.message.bytes"].value or 0) for topic, entries in configs.items()}
     fillers = (t.target_topic for t in new if t.filler == "tombstones")
-    by_key = job.mirror.partitioning == "by_key"
-    counts = {name: info.partitions for name, info in target.topics(configs).items()} if by_key else {}
+    counts = _key_partitions(new, target) if job.mirror.partitioning == "by_key" else {}
     options = replace(
         job.options,
         max_batch_bytes={**job.options.max_batch_bytes, **limits},
@@ -126,6 +126,19 @@ def taking_in(job: CopyJob, plan: Plan, target: ClusterAdmin, ledger: Decisions 
         job, plan=plan, options=options, key_partitions={**job.key_partitions, **counts},
         target_ids={**job.target_ids, **ids},
     )  # fmt: skip
+
+
+def _key_partitions(topics: Sequence[TopicPlan], target: ClusterAdmin) -> dict[str, int]:
+    """Return among how many partitions of each target topic keys are dealt out: always as when its copy began.
+
+    With the count of the moment all that was copied would be copied again once the topic has more.
+    """
+    there = {name: info.partitions for name, info in target.topics([t.target_topic for t in topics]).items()}
+    planned = {t.target_topic: t.key_partitions for t in topics if t.key_partitions is not None}
+    for name, count in planned.items():
+        if there.get(name, count) > count:
+            log.warning("%s has %s partitions; keys go to the first %s, as when its copy began", name, there[name], count)
+    return {**there, **planned}
 
 
 def _claimed(plan: Plan, target: ClusterAdmin, ledger: Decisions) -> Mapping[str, str]:

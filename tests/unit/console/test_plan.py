@@ -105,6 +105,17 @@ def test_offset_maps_tell_in_which_mode_a_copy_began(world: World) -> None:
     assert world.dst.asked("DeleteTopics"), "rights were tried out on a scratch topic"
 
 
+def test_keys_stay_in_their_places_when_the_target_topic_has_grown(world: World) -> None:
+    """The ledger remembers the count: a job by hand has no last plan, and a topic may have been left out of it."""
+    world.create("orders")
+    world.own("orders", key_partitions=1)
+    world.dst.grow("orders", 4)
+    plan = world.plan(["orders"], "--partitioning", "by_key")
+    assert [topic["key_partitions"] for topic in plan["topics"]] == [1]
+    (told,) = (one for one in plan["findings"] if one["check"] == "partitions")
+    assert told["level"] == "warn" and "among the first 1," in told["remedy"]
+
+
 def test_the_last_plan_on_the_target_is_continued(world: World) -> None:
     """It knows modes and beginnings; unless it is for other clusters, or gone."""
     world.create("orders", "users")

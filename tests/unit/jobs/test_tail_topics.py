@@ -156,6 +156,9 @@ def test_topics_that_join_are_copied_as_the_target_has_them(partitioning: str, c
     assert after.plan is more and target.asked == ["c"]
     assert after.options.max_batch_bytes == {"a": 5, "c": 50} and after.options.tombstone_topics == ("x", "c")
     assert after.key_partitions == counts and after.target_ids == job.target_ids
+    planned = replace(more, topics=(one, replace(other, key_partitions=4)))
+    after = taking_in(job, planned, target, None)  # type: ignore[arg-type]
+    assert after.key_partitions == (counts and {"a": 7, "c": 4}), "as when its copy began"
 
 
 class LostLedger(MemoryLedger):

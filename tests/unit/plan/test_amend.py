@@ -52,6 +52,16 @@ def test_broker_that_shows_fewer_partitions_changes_nothing() -> None:
     assert (found.new, found.grown, found.gone, found.again) == ((), (), (), ())
 
 
+def test_topic_that_was_the_mirrors_before_goes_on_among_as_many_partitions() -> None:
+    plan, there = made("orders", partitioning="by_key"), a_cluster(a_topic("users", spans=((0, 5),) * 4), cluster_id="c2")
+    owned = {"users": Owned(topic_id="id-of-users", mirror=plan.mirror.name, source_id="c1", key_partitions=2)}
+    here = {"users": a_topic("users")}
+    (users,) = decide_each(plan, here, there, HoleSamples(), NOW, owned=owned).topics
+    assert users.key_partitions == 2
+    more = decide_each(plan, {"orders": a_topic("orders", spans=((0, 5),) * 9)}, there, HoleSamples(), NOW)
+    assert (more.topics[0].partitions, more.topics[0].key_partitions) == (9, 3), "the source alone has grown"
+
+
 def test_new_topic_is_planned_as_in_a_plan() -> None:
     plan = made("orders", policy="prefix", source_alias="dc1")
     found = decided(plan, a_topic("users", spans=((7, 90),), cleanup_policy="compact"))

@@ -14,6 +14,7 @@ from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.checks import CHECKS
 from airflow_mirror.plan.inventory import Refusal
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.owned import Owned
 from airflow_mirror.wire.error_codes import error_name
 from tests.unit.plan.builders import DEFAULTS, a_cluster, a_mirror, a_topic
 
@@ -21,10 +22,12 @@ NOW = datetime(2026, 1, 31, tzinfo=UTC)
 EMPTY = ((0, 0), (0, 0), (0, 0))
 
 
-def plan(source: Any, target: Any = (), known: Any = (), mirror: Mirror | None = None, **of_target: Any) -> Plan:
+def plan(
+    source: Any, target: Any = (), known: Any = (), mirror: Mirror | None = None, owned: Any = None, **of_target: Any
+) -> Plan:  # fmt: skip
     here = source if hasattr(source, "topics") else a_cluster(source)
     there = a_cluster(*target, **{"cluster_id": "c2", **of_target})
-    return decide(mirror or a_mirror(), here, there, known, NOW)
+    return decide(mirror or a_mirror(), here, there, known, NOW, owned=owned or {})
 
 
 def findings(made: Plan, check: str) -> list[tuple[str, str, str]]:
@@ -206,6 +209,28 @@ def test_by_key_takes_a_target_of_any_partition_count() -> None:
     made = plan(a_topic(spans=((0, 9), (0, 4))), [target], mirror=a_mirror(partitioning="by_key"))
     assert levels(made, "partitioning") == ["warn"] and not made.blocks
     assert made.topics[0].mode == "mapped" and "offsets are not translated" in made.topics[0].reason
+    assert levels(made, "partitions") == ["pass"] and made.topics[0].key_partitions == 3
+    created = plan(a_topic(spans=((0, 9), (0, 4))), mirror=a_mirror(partitioning="by_key"))
+    assert created.topics[0].key_partitions == 2 and plan(a_topic()).topics[0].key_partitions is None
+
+
+def owned_as(**fields: Any) -> dict[str, Owned]:
+    return {"orders": Owned(topic_id="id-of-orders", mirror="dc1-to-dc2", source_id="c1", **fields)}
+
+
+@pytest.mark.parametrize(
+    ("there", "level", "said"),
+    [(2, "pass", ""), (4, "warn", "began with 2 partitions, and it has 4"), (1, "block", "2 partitions, and it has 1")],
+)
+def test_keys_are_dealt_out_among_as_many_partitions_as_when_the_copy_began(there: int, level: str, said: str) -> None:
+    """Otherwise all that is there would be copied again, to other partitions."""
+    target, mirror = a_topic(spans=((0, 5),) * there), a_mirror(partitioning="by_key")
+    made = plan(a_topic(), [target], {"orders": "mapped"}, mirror, owned_as(key_partitions=2))
+    assert made.topics[0].key_partitions == 2
+    ((found, _, evidence),) = findings(made, "partitions")
+    assert found == level and said in evidence
+    empty = plan(a_topic(), [a_topic(spans=((0, 0),) * there)], {"orders": "mapped"}, mirror, owned_as(key_partitions=2))
+    assert empty.topics[0].key_partitions == there and levels(empty, "partitions") == ["pass"], "its copy begins only now"
 
 
 def test_transactional_delivery_needs_mapped_offsets_and_auto_gives_them() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ import pytest
 
 from airflow_mirror.errors import InputError
 from airflow_mirror.plan import Plan
+from airflow_mirror.plan.amendment import next_amendment
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.holes import HoleSamples
 from airflow_mirror.plan.markdown import render
-from airflow_mirror.plan.model import Capabilities, HoleEstimate
+from airflow_mirror.plan.model import Amendment, Capabilities, HoleEstimate
 from airflow_mirror.plan.store import write as write_plan
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
 
@@ -62,6 +64,17 @@ def test_a_plan_survives_its_json() -> None:
     again = Plan.from_json(made.to_json())
     assert again == made and again.hash == made.hash
     assert again.topics[1].starts == {0: 54321, 1: 0}
+
+
+def test_plan_without_key_partitioning_is_written_as_before_there_was_a_count() -> None:
+    """So that it keeps its hash, and is loaded by a version that knows of none. So is an amendment."""
+    made = a_plan()
+    assert "key_partitions" not in made.to_json()
+    keyed = replace(made, topics=tuple(replace(t, key_partitions=4) for t in made.topics))
+    again = Plan.from_json(keyed.to_json())
+    assert again == keyed and again.hash != made.hash and again.topics[0].key_partitions == 4
+    one, other = (next_amendment(made, plan.topics, [], made.created_at) for plan in (made, keyed))
+    assert "key_partitions" not in one.to_json() and Amendment.from_json(other.to_json()) == other
 
 
 def test_plan_hash_depends_on_content_not_on_time() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import InputError, MirrorCutOver, TopicsOwned, TopicsShared
 from airflow_mirror.jobs import planning
 from airflow_mirror.plan.ledger_store import keep
@@ -59,6 +60,35 @@ def test_running_job_leaves_a_topic_that_was_created_again_to_others(ledger: Mem
     claim(ledger, other, there(plan, "new-"))
     claim(ledger, plan, there(plan, "new-"), lambda _: ["c9"], known)
     assert {one.mirror for one in owned_topics(ledger).values()} == {"other"}
+
+
+class Written(FakeCluster):
+    """One whose topics hold records, or none."""
+
+    is_empty = False
+
+    def offsets(self, tps: list[TopicPartition], _when: str) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, 0 if self.is_empty else 5)
+
+
+def keyed(plan: Plan, count: int | None) -> Plan:
+    return replace(plan, topics=tuple(replace(t, mode="mapped", key_partitions=count) for t in plan.topics))
+
+
+def test_key_partitions_stay_as_the_copy_began_with_them(ledger: MemoryLedger) -> None:
+    """A plan of before the first record may name another count: its tasks would copy everything again."""
+    plan, target = a_plan(), Written(ids(a_plan()))
+    for known, count in ((None, 6), (6, None), (6, 6)):
+        claim(ledger, keyed(plan, count), target)
+        assert {one.key_partitions for one in owned_topics(ledger).values()} == {known or count}
+    with pytest.raises(InputError, match=r"does not copy into target topic .* began with key_partitions=6 .*Plan again"):
+        claim(ledger, keyed(plan, 12), target)
+    assert {one.key_partitions for one in owned_topics(ledger).values()} == {6}
+    target.is_empty = True
+    claim(ledger, keyed(plan, 12), target)
+    assert {one.key_partitions for one in owned_topics(ledger).values()} == {12}
+    claim(ledger, plan, target)
+    assert {one.key_partitions for one in owned_topics(ledger).values()} == {None}
 
 
 def planned_again(ledger: MemoryLedger, plan: Plan, target: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> Plan:

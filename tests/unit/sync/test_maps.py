@@ -157,6 +157,17 @@ def test_keyed_partition_stands_at_its_slowest_part(monkeypatch: pytest.MonkeyPa
         world.maps.to_target(ORDERS, 1)
 
 
+def test_keyed_partition_has_as_many_parts_as_when_its_copy_began(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
+    """What the target has got since has no map, and would seem never to be reached."""
+    keyed = replace(plan.mirror, partitioning="by_key", offsets="mapped")
+    world = World(monkeypatch, replace(plan, mirror=keyed, topics=(replace(plan.topics[0], key_partitions=2),)))
+    world.target.ends = {"there": [10 + SHIFT] * 5}
+    seen = list[CopyRange]()
+    monkeypatch.setattr(Maps, "complete", lambda _source, one, *_: [seen.append(one), Map(10)][1])
+    assert world.maps.positions() == {ORDERS: 10}
+    assert [(one.target.partition, one.key_partitions) for one in seen] == [(0, 2), (1, 2)]
+
+
 def test_plan_without_mapped_topics_needs_no_maps() -> None:
     """Nothing is connected."""
     with OffsetMaps(a_plan("orders"), CONFIG, CONFIG) as none:

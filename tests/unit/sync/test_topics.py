@@ -122,6 +122,20 @@ def test_topic_created_meanwhile_gets_the_partitions_that_it_lacks(plan: Plan) -
     assert {name: count for name, (count, _) in target.there.items()} == {"orders": 3, "users": 3}
 
 
+def test_topic_with_key_partitioning_gets_the_partitions_among_which_keys_are_dealt_out(plan: Plan) -> None:
+    """More do no harm; a plan of before does not say how many."""
+    planned = tuple(replace(t, key_partitions=count) for t, count in zip(plan.topics, (2, None), strict=True))
+    keyed = replace(plan, topics=planned, mirror=replace(plan.mirror, partitioning="by_key", offsets="mapped"))
+    held = dict[str, Any](HELD_OPEN)
+    there = {"orders": (1, held), "users": (1, held)}
+    assert create_target_topics(keyed, target := FakeTarget(there), unfenced).grown == ("orders",)
+    assert target.there["orders"][0] == 2 and target.there["users"][0] == 1
+    more = FakeTarget({**there, "orders": (5, held)})
+    report = create_target_topics(keyed, more, unfenced)
+    assert not report.grown and "orders: 5 partitions, planned 2" in report.differences
+    assert create_target_topics(keyed, none := FakeTarget({}), unfenced).created and none.there["orders"][0] == 2
+
+
 def test_topic_that_somebody_else_creates_meanwhile_is_not_grown(plan: Plan) -> None:
     target = Overtaken({})
     with pytest.raises(InputError, match=r"they were created meanwhile:\n  - orders: 1 partitions, 3 needed"):
