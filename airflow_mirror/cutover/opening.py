@@ -50,7 +50,7 @@ def opening_bytes(plan: Plan) -> int:
     owned = {
         t.target_topic: Owned(
             topic_id=ids[t.target_topic], mirror=plan.mirror.name, source_id=source, upstream=(source,),
-            source_topic_id=_id_like(f"{t.source_topic} of the source"), **copied_as(t),
+            source_topic_id=_id_like(f"{t.source_topic} of the source"), **copied_as(plan.mirror, t),
         )
         for t in plan.topics
     }  # fmt: skip

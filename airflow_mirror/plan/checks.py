@@ -14,6 +14,7 @@ from airflow_mirror.plan import hole_checks, room_checks, selection_checks, topi
 from airflow_mirror.plan.decide import Pair
 from airflow_mirror.plan.findings import Checks, Finding, block, several, warn, well, worst_first
 from airflow_mirror.plan.model import TopicPlan
+from airflow_mirror.plan.owned import begun_otherwise
 from airflow_mirror.plan.situation import Situation, each_topic
 from airflow_mirror.plan.targets import KINDS, contradicts
 from airflow_mirror.wording import count, some
@@ -268,6 +269,13 @@ def _offsets(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Finding]:
         yield block(
             f"its copy began with {pair.begun} offsets; offsets={s.mirror.offsets!r} asks for {topic.mode} ones",
             f"Ask for offsets={pair.begun!r}, or delete the target topic and begin again.",
+        )
+    elif begun := pair.owned and begun_otherwise(pair.owned, s.mirror, topic):
+        asked = ", ".join(f"{name}={getattr(s.mirror, name)!r}" for name in begun)
+        was = ", ".join(f"{name}={value!r}" for name, value in begun.items())
+        yield block(
+            f"its copy began with {was}; the mirror asks for {asked}: records would be copied a second time",
+            f"Ask for {was}, or delete the target topic and begin again, or mirror under other names.",
         )
     elif topic.mode == "mapped" and s.mirror.partitioning == "preserve":
         yield warn(

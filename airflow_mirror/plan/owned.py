@@ -16,6 +16,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.kinds import known
 from airflow_mirror.ledger.records import ACTIVE, DIRECTION, FENCE, LAST_PLAN, SHARED_TOPIC, TOPIC
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.direction import FAILOVER, ROLLBACK
 from airflow_mirror.plan.model import Plan, TopicPlan
 
@@ -32,7 +33,8 @@ class Owned:
     :param released: the mirror gives it up, and a job of it may still write: nobody may begin to.
     :param upstream: ids of all clusters that its records come from, sorted; None: only the source cluster is known.
     :param source_topic_id: of the source topic whose records it holds, or will; None where nobody wrote that down.
-    :param key_partitions: as of :class:`TopicPlan`, when its copy began; None where nobody wrote that down.
+    :param partitioning: as of :class:`Mirror`, when a copy with mapped offsets began; None where nobody wrote that down.
+        So are ``delivery`` and ``key_partitions``, the latter as of :class:`TopicPlan`.
     :param sharers: the mirrors that share it, each as if it had the topic alone; ``mirror`` and ``source_id`` are empty.
     """
 
@@ -44,6 +46,8 @@ class Owned:
     released: bool | None = None
     upstream: tuple[str, ...] | None = None
     source_topic_id: str | None = None
+    partitioning: str | None = None
+    delivery: str | None = None
     key_partitions: int | None = None
     sharers: tuple[Owned, ...] = ()
 
@@ -184,14 +188,18 @@ def of_mirror(values: Values, mirror: str, source_id: str, topic_ids: Mapping[st
     return {t: one for t, one in found.items() if one is not None}
 
 
-def copied_as(topic: TopicPlan) -> dict[str, Any]:
-    """Return what an offset map depends on, besides the topic: these fields of :class:`Owned`."""
-    return {"key_partitions": topic.key_partitions}
+def copied_as(mirror: Mirror, topic: TopicPlan) -> dict[str, Any]:
+    """Return what an offset map depends on, besides the topic: these fields of :class:`Owned`; all None without a map."""
+    if topic.mode == "identical":  # the log itself tells how it began
+        return {"partitioning": None, "delivery": None, "key_partitions": None}
+    return {
+        "partitioning": mirror.partitioning, "delivery": mirror.delivery, "key_partitions": topic.key_partitions,
+    }  # fmt: skip
 
 
-def begun_otherwise(one: Owned, topic: TopicPlan) -> dict[str, Any]:
+def begun_otherwise(one: Owned, mirror: Mirror, topic: TopicPlan) -> dict[str, Any]:
     """Return those fields of :func:`copied_as` that were others when the copy began, each as it was."""
-    wanted = {name: value for name, value in copied_as(topic).items() if value is not None}
+    wanted = {name: value for name, value in copied_as(mirror, topic).items() if value is not None}
     return {name: was for name, value in wanted.items() if (was := getattr(one, name)) not in (None, value)}
 
 

@@ -96,7 +96,9 @@ def claim(
                 upstream = tuple(sorted(feeds(topic.source_topic))) if feeds else known
                 held = before if there not in empty else None
                 _require_begun_so(held, plan, topic)
-                way = {key: (held and getattr(held, key)) or value for key, value in copied_as(topic).items()}
+                way = {
+                    key: (held and getattr(held, key)) or value for key, value in copied_as(plan.mirror, topic).items()
+                }
                 mine = Owned(
                     topic_id=topic_ids[there], mirror=name, source_id=source, upstream=upstream,
                     source_topic_id=(held and held.source_topic_id) or topic.source_topic_id or None, **way,
@@ -413,7 +415,7 @@ def _decided_otherwise(values: Values, plan: Plan, topic_ids: Mapping[str, str])
 
     def differs(topic: TopicPlan, one: Owned) -> bool:
         return (one.source_topic_id or topic.source_topic_id) != topic.source_topic_id or any(
-            getattr(one, key) not in (None, value) for key, value in copied_as(topic).items()
+            getattr(one, key) not in (None, value) for key, value in copied_as(plan.mirror, topic).items()
         )
 
     return [t.target_topic for t in plan.topics if t.target_topic in ours and differs(t, ours[t.target_topic])]
@@ -425,7 +427,7 @@ def _require_begun_so(held: Owned | None, plan: Plan, topic: TopicPlan) -> None:
     :param held: what is decided about a target topic with records.
     :raises InputError: names the topic.
     """
-    for name, was in (begun_otherwise(held, topic) if held is not None else {}).items():
+    for name, was in (begun_otherwise(held, plan.mirror, topic) if held is not None else {}).items():
         raise InputError(
             f"mirror {plan.mirror.name!r} does not copy into target topic {topic.target_topic!r} by this plan",
             f"its copy began with {name}={was!r} by another one, and would begin anew behind what is there. Nothing was "

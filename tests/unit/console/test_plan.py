@@ -105,6 +105,21 @@ def test_offset_maps_tell_in_which_mode_a_copy_began(world: World) -> None:
     assert world.dst.asked("DeleteTopics"), "rights were tried out on a scratch topic"
 
 
+def test_topic_that_was_copied_in_another_way_blocks_also_by_hand(world: World) -> None:
+    world.create("orders", "users")
+    for name, fields in (("orders", {"partitioning": "preserve"}), ("users", {"delivery": "transactional"})):
+        world.own(name, **fields)
+    world.dst.create(MAPS, MAP_PARTITIONS, TopicConfig(append_time=True, cleanup_policy="compact"))
+    for name in ("orders", "users"):
+        one = CopyRange(source_topic=name, target_topic=name, partition=0, start_offset=0, mode=MAPPED)
+        MapStore("flow").begin(world.dst.admin.wire, one, 0, 0, unfenced)
+    plan = world.plan(["orders", "users"], "--partitioning", "by_key")
+    assert world.status == 1
+    assert [(one["check"], one["object"]) for one in plan["findings"] if one["level"] == "block"] == [
+        ("offsets", "target topic 'orders'"), ("offsets", "target topic 'users'"),
+    ]  # fmt: skip
+
+
 def test_keys_stay_in_their_places_when_the_target_topic_has_grown(world: World) -> None:
     """The ledger remembers the count: a job by hand has no last plan, and a topic may have been left out of it."""
     world.create("orders")

@@ -233,6 +233,30 @@ def test_keys_are_dealt_out_among_as_many_partitions_as_when_the_copy_began(ther
     assert empty.topics[0].key_partitions == there and levels(empty, "partitions") == ["pass"], "its copy begins only now"
 
 
+@pytest.mark.parametrize(
+    ("began", "asked"),
+    [
+        ({"partitioning": "preserve"}, {"partitioning": "by_key"}),
+        ({"partitioning": "by_key", "key_partitions": 3}, {"offsets": "mapped"}),
+        ({"delivery": "idempotent"}, {"delivery": "transactional"}),
+        ({"delivery": "transactional"}, {"delivery": "idempotent"}),
+    ],
+    ids=lambda fields: "-".join(map(str, fields.values())),
+)
+def test_copy_with_a_map_goes_on_as_it_began(began: dict[str, Any], asked: dict[str, Any]) -> None:
+    """Another partitioning has other maps and producers, another delivery knows another end: records would come twice."""
+    target, known = [a_topic(spans=((0, 5),) * 3)], {"orders": "mapped"}
+    made = plan(a_topic(), target, known, a_mirror(**asked), owned_as(**began))
+    ((level, object_, evidence),) = findings(made, "offsets")
+    ((name, was),) = list(began.items())[:1]
+    assert (level, object_) == ("block", "target topic 'orders'") and f"began with {name}={was!r}; " in evidence
+    as_begun = {name: value for name, value in began.items() if name != "key_partitions"}
+    assert not plan(a_topic(), target, known, a_mirror(**as_begun), owned_as(**began)).blocks
+    assert not plan(a_topic(), target, known, a_mirror(**asked), owned_as()).blocks, "nobody wrote it down"
+    empty = plan(a_topic(), [a_topic(spans=((0, 0),) * 3)], known, a_mirror(**asked), owned_as(**began))
+    assert not empty.blocks, "nothing was copied yet"
+
+
 def test_transactional_delivery_needs_mapped_offsets_and_auto_gives_them() -> None:
     made = plan(a_topic(), mirror=a_mirror(delivery="transactional"))
     assert made.topics[0].mode == "mapped" and "delivery='transactional'" in made.topics[0].reason

@@ -91,6 +91,23 @@ def test_key_partitions_stay_as_the_copy_began_with_them(ledger: MemoryLedger) -
     assert {one.key_partitions for one in owned_topics(ledger).values()} == {None}
 
 
+def test_way_in_which_a_copy_with_a_map_began_is_decided(ledger: MemoryLedger) -> None:
+    plan, target = a_plan(), Written(ids(a_plan()))
+    mapped = keyed(plan, None)
+    claim(ledger, plan, target)
+    assert {(one.partitioning, one.delivery) for one in owned_topics(ledger).values()} == {(None, None)}, "the log tells"
+    claim(ledger, mapped, target)
+    assert {(one.partitioning, one.delivery) for one in owned_topics(ledger).values()} == {("preserve", "idempotent")}
+    for name, other in (("partitioning", "by_key"), ("delivery", "transactional")):
+        with pytest.raises(InputError, match=rf"began with {name}="):
+            claim(ledger, of_another(mapped, **{name: other}), target)
+    claim(ledger, plan, target)
+    assert {one.partitioning for one in owned_topics(ledger).values()} == {"preserve"}, "its records are there"
+    target.is_empty = True
+    claim(ledger, of_another(mapped, delivery="transactional"), target)
+    assert {one.delivery for one in owned_topics(ledger).values()} == {"transactional"}
+
+
 def planned_again(ledger: MemoryLedger, plan: Plan, target: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> Plan:
     for name, found in (("last_between", None), ("known_by_hand", {}), ("begun_before", None)):
         monkeypatch.setattr(planning, name, lambda *_, found=found: found)
