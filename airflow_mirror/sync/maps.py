@@ -149,7 +149,7 @@ class OffsetMaps(Closing):
         ranges = {
             TopicPartition(name, p): self._ranges(topic, p)
             for name, topic in self._topics.items()
-            for p in range(min(self._source.partitions(name), self._target.partitions(topic.target_topic)))
+            for p in range(self._copied(name, topic))
         }
         found = self._complete([one for several in ranges.values() for one in several])
         stable = self._target.last_stable({one.target for several in ranges.values() for one in several})
@@ -188,6 +188,11 @@ class OffsetMaps(Closing):
         if not maps:
             raise NoOffsetMap(one.source)
         return through(maps[one.map_key])
+
+    def _copied(self, name: str, topic: TopicPlan) -> int:
+        """Return how many partitions of a source topic have a place on the target."""
+        here = self._source.partitions(name)
+        return here if self._by_key else min(here, self._target.partitions(topic.target_topic))
 
     def _ranges(self, topic: TopicPlan, partition: int) -> list[CopyRange]:
         """Return the ranges in which a source partition is copied: one, or one per target partition."""

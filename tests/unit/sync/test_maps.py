@@ -168,6 +168,14 @@ def test_keyed_partition_has_as_many_parts_as_when_its_copy_began(monkeypatch: p
     assert [(one.target.partition, one.key_partitions) for one in seen] == [(0, 2), (1, 2)]
 
 
+def test_keyed_source_may_have_more_partitions_than_the_target(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
+    """What is left out counts as never begun, and a catch-up would never end."""
+    keyed = replace(plan.mirror, partitioning="by_key", offsets="mapped")
+    world = World(monkeypatch, replace(plan, mirror=keyed, topics=(replace(plan.topics[0], key_partitions=1),)))
+    world.copied, world.source.ends = {0: 10, 2: 4}, {"orders": [10, 5, 7]}
+    assert world.maps.positions() == {ORDERS: 10, TopicPartition("orders", 2): 4}
+
+
 def test_plan_without_mapped_topics_needs_no_maps() -> None:
     """Nothing is connected."""
     with OffsetMaps(a_plan("orders"), CONFIG, CONFIG) as none:
