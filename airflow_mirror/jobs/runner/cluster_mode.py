@@ -83,6 +83,10 @@ class Elsewhere:
         """End the job's application, if it has one; return whether it had."""
         raise NotImplementedError
 
+    def end(self, job: str) -> None:
+        """End the job's application, if it has one, by no more questions than that takes."""
+        self.kill(job)
+
     def why(self, job: str) -> str:
         """Return what the manager says of the job's application, which has ended; empty if there is none."""
         raise NotImplementedError
@@ -172,9 +176,9 @@ class Elsewhere:
         if is_here(handle):
             process.end_job(Path(handle["dir"]), grace_s=0.0, known=process.own(handle))  # what may submit it still
         job = str(handle["id"])
-        # Else at once: a task that is killed has five seconds, and YARN needs some of them for each question.
+        # Else at once: a task that is killed has five seconds, and managers need some of them for each question.
         if not (ended_well and self._ends(job)):
-            self.kill(job)
+            self.end(job)
         path = Path(handle["dir"], "status.json")
         known = read_json(path) or {}
         if known.get("state") not in FINAL:

@@ -94,8 +94,12 @@ class Kubernetes(Elsewhere):
         # To Spark it is a success to kill what is not there: a tail that runs elsewhere would be taken for ended.
         if _NOT_FOUND in self._answer(self._command("--status", job)):
             return False
-        self._answer(self.kill_command(job))
+        self.end(job)
         return True
+
+    def end(self, job: str) -> None:
+        """See :class:`.cluster_mode.Elsewhere`. :raises TryAgain: Kubernetes does not answer, or refuses."""
+        self._answer(self.kill_command(job))
 
     def _answer(self, command: list[str]) -> str:
         env = {**os.environ, "SPARK_HOME": str(spark_home())}

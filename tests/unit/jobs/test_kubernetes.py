@@ -68,19 +68,38 @@ def test_pod_is_named_after_the_job_and_found_by_that(place: Kubernetes) -> None
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("is_there", [False, True])
-def test_pod_that_is_not_there_is_not_killed(place: Kubernetes, is_there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To Spark that is a success: a tail on another host copied on while its task was green."""
-    asked: list[str] = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], set[str]]:
+    """What was asked of Kubernetes, and the jobs that have a pod there."""
+    actions, pods = list[str](), set[str]()
 
     def run(command: list[str], **_: Any) -> Any:
-        asked.append(command[3])
+        actions.append(command[3])
+        is_there = command[4].removeprefix("mirrors:airflow-mirror-") in pods
         said = "phase: Running" if is_there or command[3] == "--kill" else "Application not found."
         return SimpleNamespace(returncode=0, stdout="", stderr=f"Submitting a request ...\n{said}\n")
 
     monkeypatch.setattr(subprocess, "run", run)
+    return actions, pods
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_pod_that_is_not_there_is_not_killed(
+    place: Kubernetes, is_there: bool, asked: tuple[list[str], set[str]]
+) -> None:  # fmt: skip
+    """To Spark that is a success: a tail on another host copied on while its task was green."""
+    actions, pods = asked
+    pods.update({"abc"} if is_there else ())
     assert place.kill("abc") is is_there
-    assert asked == ["--status", *(["--kill"] if is_there else [])]
+    assert actions == ["--status", *(["--kill"] if is_there else [])]
+
+
+def test_pod_of_a_task_that_is_killed_is_deleted_by_the_first_request(
+    place: Kubernetes, asked: tuple[list[str], set[str]], tmp_path: Path
+) -> None:
+    """Each costs the start of a JVM, and the task has five seconds for all of them."""
+    place.clean_up({"id": "abc", "dir": str(tmp_path), "where": "elsewhere"}, ended_well=False)
+    assert asked[0] == ["--kill"]
 
 
 @pytest.mark.parametrize(
