@@ -12,7 +12,7 @@ from airflow_mirror.console.home import add_home, runs_of
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
 from airflow_mirror.cutover.fence import AclFence, fence_of
 from airflow_mirror.cutover.intent import line
-from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence
+from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence, told
 from airflow_mirror.cutover.other_fences import let_in, lift_unexplained, unexplained
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.report import DONE
@@ -118,7 +118,7 @@ def _lifted(arguments: argparse.Namespace, on: Platform, fence: FenceState | Non
     also, known = arguments.include_retained, Assurance(unfinished_too=arguments.include_retained)
     lines = lift_leftover_fence(on, arguments.mirror, given, include_retained=also, runs=runs, known=known)
     run = "" if fence is None else f"run {fence.run}: "
-    return [f"{run}lifted: {one}" for one in lines]
+    return [f"{run}{told(one)}" for one in lines]
 
 
 def lift(arguments: argparse.Namespace, target: ClusterAdmin, fence: FenceState) -> str:
@@ -128,7 +128,7 @@ def lift(arguments: argparse.Namespace, target: ClusterAdmin, fence: FenceState)
         lines = lift_leftover_fence(
             on, arguments.mirror, given, run=fence.run, attempt=fence.id, include_retained=True, runs=runs_of(arguments)
         )
-    return "; ".join(f"lifted: {one}" for one in lines) or "somebody else has lifted it"
+    return "; ".join(map(told, lines)) or "somebody else has lifted it"
 
 
 def source_of(arguments: argparse.Namespace, target: ClusterAdmin, fence: FenceState | None) -> str:

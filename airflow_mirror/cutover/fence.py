@@ -319,8 +319,9 @@ class AclFence:
         return name not in names and any(not _is_of(one, mirror, target_of(name)) for one in names)
 
     def listed(self, intent: Intent) -> list[Acl]:
-        """Return the denying rules of an intent that the cluster lists."""
-        return sorted({*intent.deny, *intent.instead_deny}.intersection(self._listed(resource_type="TOPIC")))
+        """Return the rules of an intent that the cluster lists."""
+        its = {*intent.deny, *intent.allow, *intent.instead_deny, *intent.instead_allow}
+        return sorted(its.intersection(self._listed(resource_type="TOPIC")))
 
     def left(
         self, mirror: str, topics: Iterable[str], but: Collection[Acl], name: str, target_id: str = ""

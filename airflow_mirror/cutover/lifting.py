@@ -243,6 +243,11 @@ def _fenced(plan: Plan, back: str) -> Plan:
     )  # fmt: skip
 
 
+def told(line: str) -> str:
+    """Return a line of what a lifting has done, for people: of what stays it says that, and not that it was lifted."""
+    return line if line.startswith("but ") else f"lifted: {line}"
+
+
 def handed_over_by(run: str) -> str:
     """Return by whose word an old source is in production whose fence was lifted."""
     return f"lift-fence {run}"

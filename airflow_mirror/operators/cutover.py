@@ -352,7 +352,7 @@ class LiftFenceOperator(MirrorOperator):
         :raises MirrorError: see :func:`airflow_mirror.cutover.lifting.lift_leftover_fence`.
         """
         from airflow_mirror.cutover.fence import fence_of
-        from airflow_mirror.cutover.lifting import lift_leftover_fence
+        from airflow_mirror.cutover.lifting import lift_leftover_fence, told
         from airflow_mirror.cutover.platform import Platform
         from airflow_mirror.cutover.report import JSON_NAME
         from airflow_mirror.hooks.kafka import admins_of
@@ -375,7 +375,7 @@ class LiftFenceOperator(MirrorOperator):
                 on, mirror.name, fence, run=run, include_retained=include_retained, runs=run_dir.parent
             )
         for line in lifted:
-            self.log.warning("lifted: %s", line)
+            self.log.warning("%s", told(line))
         return compact({"lifted": lifted})
 
 

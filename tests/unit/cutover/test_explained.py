@@ -21,6 +21,7 @@ from airflow_mirror.cutover.decision import (
     stand_behind_open,
 )
 from airflow_mirror.cutover.fence import AclFence, attempt_id, name_of
+from airflow_mirror.cutover.lifting import told
 from airflow_mirror.cutover.other_fences import described, lift_unexplained, told_unexplained, unexplained
 from airflow_mirror.cutover.raised import Raised, alone
 from airflow_mirror.errors import (
@@ -361,6 +362,8 @@ def test_plan_of_a_kept_fence_is_not_read_again_behind_our_own(run: Attempt, mon
 def test_rules_of_another_mirror_stay_when_a_fence_is_lifted_again(run: Attempt) -> None:
     """Who lifted it has died before it was decided that it is lifted; the other fence, of the same topics, came then."""
     fence, topics, other = AclFence(run.source), ["orders", "payments"], name_of("other", "r1", "1")
+    shared = replace(fence.intent(topics), bare=frozenset({"orders"}))
+    run.intent = replace(run.intent, bare=shared.bare)
     go_up(run)
     raised = Raised.by(run)
     raised.claim([], unfenced)
@@ -368,11 +371,14 @@ def test_rules_of_another_mirror_stay_when_a_fence_is_lifted_again(run: Attempt)
     assert raised.begin("somebody")
     raised.lift_rules(unfenced)
     assert run.source.describe_acls(resource_type="GROUP") == []
-    fence.raise_(fence.intent(topics), other, unfenced)
-    assert raised.undo() and fence.is_up(fence.intent(topics)), "by the next one"
+    fence.raise_(shared, other, unfenced)
+    assert raised.undo() and fence.is_up(shared), "by the next one"
     assert [line.partition(" for ")[0] for line in raised.lines] == [
+        "but ALLOW DESCRIBE_CONFIGS on topic orders", "but ALLOW READ on topic orders",
         "but DENY WRITE on topic orders", "but DENY WRITE on topic payments",
     ], "and nobody is told that producers are in"  # fmt: skip
+    assert list(map(told, raised.lines)) == raised.lines, "nor that a rule was lifted"
+    assert told("DENY WRITE on topic orders") == "lifted: DENY WRITE on topic orders"
     assert raised.rows[0]["what"].endswith(
         "stays: its name was gone, and another mirror's fence, which may have the same rule, stands"
     )
