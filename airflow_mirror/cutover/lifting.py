@@ -26,7 +26,7 @@ from airflow_mirror.common.files import lock
 from airflow_mirror.cutover import decision
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.decision import CLOSED, LIFTED, FenceState
-from airflow_mirror.cutover.fence import AclFence, Fence
+from airflow_mirror.cutover.fence import AclFence, Fence, target_of
 from airflow_mirror.cutover.heartbeat import require_over
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.platform import Platform, Side
@@ -290,7 +290,7 @@ def _by_the_source(
     # Of whichever run has a directory on this host: which of them has a fence up, only the source can tell now.
     here = runs.iterdir() if runs is not None and runs.is_dir() else ()
     names, lines = [run] if run else sorted(path.name for path in here), list[str]()
-    known, failed = False, list[MirrorError]()
+    targets, failed = set[str](), list[MirrorError]()
     for name in names:
         # Of this host alone: what reads the target's reports connects, and no broker may answer.
         kept = ReportStore(None, mirror, name, directory_of(runs, name))
@@ -300,18 +300,18 @@ def _by_the_source(
             # Written before the first rule, so a fence that this host has raised is here; and one that is down by now,
             # too. Which of the two the source tells, by its names.
             if report is not None and report.fence is not None and report.fence.lifted is None:
-                known = True
+                targets.add(target_of(report.id))
                 lines += _lifted_here(on, kept, report, fence, include_retained=include_retained)
         except MirrorError as e:
             failed.append(e)
     unsure = [e for e in failed if isinstance(e, MayBeOpen)]  # told by names at the source, so there is an authorizer
     # Asked once more behind what was lifted: a run whose rules were another attempt's, and are down with that one's, is
-    # done.
-    if lines and unsure and not AclFence(on.source.admin).standing(mirror):  # of another attempt nothing is up by now
+    # done. Those of a mirror of this name to another target are none of them.
+    if lines and unsure and not any(AclFence(on.source.admin).standing(mirror, one) for one in targets):
         failed = [e for e in failed if e not in unsure]
     # "Nothing known here" is not "nothing is up": it is raised why the target could not be asked, so that nobody takes
     # it for done.
-    if failed or not known:
+    if failed or not targets:
         raise first_of(failed) if failed else unasked
     return lines
 

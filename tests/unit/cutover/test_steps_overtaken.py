@@ -376,8 +376,11 @@ def test_source_says_whose_fence_it_is_while_the_ledger_is_away(tmp_path: Path, 
 
 
 @pytest.mark.usefixtures("nobody_to_ask")
-def test_report_of_a_fence_that_is_long_gone_is_no_fault_once_the_one_that_stands_is_lifted(tmp_path: Path) -> None:
-    """Its target was told that it was lifted, and this host was not."""
+@pytest.mark.parametrize("others", [set(), {"airflow-mirror.fence.flow:r1:1@another target"}])
+def test_report_of_a_fence_that_is_long_gone_is_no_fault_once_the_one_that_stands_is_lifted(
+    tmp_path: Path, others: set[str]
+) -> None:  # fmt: skip
+    """Its target was told that it was lifted, and this host was not. A mirror of the same name may go elsewhere."""
     source, run_dir = Acls(), tmp_path / "sunday"
     run = a_run(run_dir, AclFence(source, open_by_default=False), source)  # type: ignore[arg-type]
     walk(run, [*STEPS[:1], replace(STEPS[1], do=lambda _: {})])
@@ -385,7 +388,9 @@ def test_report_of_a_fence_that_is_long_gone_is_no_fault_once_the_one_that_stand
     run.save()
     shutil.copytree(run_dir, tmp_path / "saturday", ignore=shutil.ignore_patterns("lock"))
     on = platform_in(run_dir, source, None, Away())
-    assert lift_leftover_fence(on, "flow", runs=tmp_path) and not source.acls
+    for name in others:
+        AclFence(source).claim(name, unfenced)  # type: ignore[arg-type]
+    assert lift_leftover_fence(on, "flow", runs=tmp_path) and {acl.name for acl in source.acls} == others
 
 
 @pytest.mark.usefixtures("nobody_to_ask")
