@@ -12,7 +12,9 @@ import re
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
@@ -73,19 +75,30 @@ def slots(context: SparkContext) -> int:
     return running or int(context.defaultParallelism)
 
 
-def require_slot_each(context: SparkContext, tails: int) -> None:
-    """Return if each of several tails can have a task: those of a tail end with it, and who waits for one waits for ever.
+def await_slots(context: SparkContext, tails: int, stopping: threading.Event, begun: float) -> None:
+    """Return once each of several tails can have a task, or when they stop.
 
+    The tasks of a tail end with it, and who waits for one waits for ever.
+
+    :param begun: since when they are waited for, by the monotonic clock.
     :raises InputError: a local master runs fewer.
-    :raises TryAgain: the executors that there are by now do.
+    :raises TryAgain: so do the executors that the cluster gives within five minutes.
     """
-    if (there := slots(context)) >= tails:
+    if slots(context) >= tails:
         return
-    what = f"{tails} sources are followed, and {context.master} runs {count(there, 'task')} at the same time"
-    cause = "each needs one that runs all the time"
+    cause, otherwise = "each needs one that runs all the time", "or follow them in several applications."
     if is_local(context.master):
-        raise InputError(what, cause, f"Give local[{tails}] or more, or follow them in several applications.")
-    raise TryAgain(what, cause, "Give the application more cores, or follow them in several applications.")
+        raise InputError(_too_few(context, tails), cause, f"Give local[{tails}] or more, {otherwise}")
+    with _queued(context, tails):
+        for waited_s in _waiting(context, stopping, begun):
+            if slots(context) >= tails:
+                return
+            if waited_s > _PATIENCE_S:
+                raise TryAgain(_too_few(context, tails), cause, f"Give the application more cores, {otherwise}")
+
+
+def _too_few(context: SparkContext, tails: int) -> str:
+    return f"{tails} sources are followed, and {context.master} runs {count(slots(context), 'task')} at the same time"
 
 
 def handover_for(context: SparkContext, settings_from: str, *references: str) -> Handover:
@@ -134,22 +147,48 @@ def check_executors(context: SparkContext, stopping: threading.Event | None = No
 
 
 def _await_first(context: Any, stopping: threading.Event | None) -> bool:
-    begun = said = time.monotonic()
-    while _registered(context) == 0:
-        if stopping is not None and stopping.is_set():
-            return False
-        now = time.monotonic()
-        if now - begun > _PATIENCE_S:
+    for waited_s in _waiting(context, stopping, time.monotonic()):
+        if _registered(context):
+            return True
+        if waited_s > _PATIENCE_S:
             raise TryAgain(
-                f"{context.master} gave this job no executor within {now - begun:.0f} s",
+                f"{context.master} gave this job no executor within {waited_s:.0f} s",
                 remedy="Its cores may be taken (an application without spark.cores.max takes all of a standalone "
                 "cluster), or no worker has as much memory as spark.executor.memory asks for.",
             )
+    return False
+
+
+def _waiting(context: Any, stopping: threading.Event | None, begun: float) -> Iterator[float]:
+    """Yield for how many seconds executors have been waited for, again and again until the job stops."""
+    said = time.monotonic()
+    while stopping is None or not stopping.is_set():
+        now = time.monotonic()
+        yield now - begun
         if now - said > _SAY_EVERY_S:
             said = now
             log.warning("waiting for executors of %s for %.0f s", context.master, now - begun)
         time.sleep(0.1)
-    return True
+
+
+@contextmanager
+def _queued(context: Any, tasks: int) -> Iterator[None]:
+    """Have so many tasks wait meanwhile: with dynamic allocation a cluster gives executors to none but those."""
+    group, rest_s = f"airflow-mirror-slots-{uuid.uuid4()}", _PATIENCE_S
+
+    def rest(_: int) -> None:  # longer than any setting waits until it asks for executors
+        time.sleep(rest_s)
+
+    def queue() -> None:
+        context.setJobGroup(group, "wait for executors")
+        with suppress(Exception):  # it is cancelled, or executors are lost: who waits goes by the slots
+            context.parallelize(range(tasks), tasks).foreach(rest)
+
+    threading.Thread(target=queue, name="queued", daemon=True).start()
+    try:
+        yield
+    finally:
+        context._jsc.sc().cancelJobGroupAndFutureJobs(group)  # its thread may be slower than the cluster
 
 
 def _registered(context: Any) -> int:

@@ -10,12 +10,13 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
+from time import monotonic
 
 from airflow_mirror.common.signals import stop_by_signals
 from airflow_mirror.jobs.driver import arguments as cli
 from airflow_mirror.jobs.driver import older, together
 from airflow_mirror.jobs.driver.entry import Outcome
-from airflow_mirror.jobs.driver.executors import require_slot_each
+from airflow_mirror.jobs.driver.executors import await_slots
 from airflow_mirror.jobs.driver.following import follow
 from airflow_mirror.jobs.driver.publication import open_publication
 from airflow_mirror.jobs.driver.session import spark_context
@@ -53,9 +54,12 @@ def work(request: TailRequest, status: StatusFile) -> Outcome:
 def _of_several(stopping: threading.Event, count: int) -> Iterator[FollowOne]:
     """Yield what follows one of so many sources, all of them in one application of Spark."""
     with spark_context("airflow-mirror tail", stopping) as context:
+        queue = threading.Lock()  # they wait for the same slots
 
         def one(request: TailRequest) -> Outcome:
-            require_slot_each(context, count)
+            begun = monotonic()
+            with queue:
+                await_slots(context, count, stopping, begun)
             status = StatusFile(None)
             with closing(open_publication(request, status)) as publication:
                 muster = lambda _: crew_of(context, request.settings_from, count)  # noqa: E731

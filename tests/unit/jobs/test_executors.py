@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 import zipfile
 from contextlib import ExitStack
 from importlib.metadata import requires, version
@@ -262,20 +263,37 @@ def test_cluster_is_sent_the_zip_and_local_master_nothing(tmp_path: Path) -> Non
 
 
 class Context:
-    """A SparkContext that runs so many tasks at the same time."""
+    """A SparkContext that runs so many tasks at the same time.
 
-    def __init__(self, slots: int, master: str = "local[*]") -> None:
+    :param grown: how many once tasks wait: a cluster with dynamic allocation gives executors to those alone.
+    """
+
+    def __init__(self, slots: int, master: str = "local[*]", grown: int | None = None) -> None:
         self.master, self.defaultParallelism = master, 2 if master.startswith("spark:") else slots
         profiles = SimpleNamespace(defaultResourceProfile=lambda: "default")
-        scala = SimpleNamespace(resourceProfileManager=lambda: profiles, maxNumConcurrentTasks=lambda _: slots)
+        self.queued: list[int] = []
+        self._groups, self.cancelled = list[str](), list[str]()
+        scala = SimpleNamespace(
+            resourceProfileManager=lambda: profiles, cancelJobGroupAndFutureJobs=self.cancelled.append,
+            maxNumConcurrentTasks=lambda _: grown if self.queued and grown else slots,
+        )  # fmt: skip
         self._jsc = SimpleNamespace(sc=lambda: scala)
+
+    def setJobGroup(self, group: str, _: str) -> None:  # noqa: N802
+        self._groups.append(group)
+
+    def parallelize(self, _: range, tasks: int) -> Any:
+        return SimpleNamespace(foreach=lambda _: self.queued.append(tasks))
+
+    def has_cancelled(self) -> bool:
+        return self.cancelled == self._groups
 
 
 @pytest.mark.parametrize("tails", [1, 2, 3])
 def test_tails_of_one_application_share_its_slots(tails: int) -> None:
     """Their tasks end with them: one live source took all, and no other one was ever copied."""
     context: Any = Context(slots=3)
-    executors.require_slot_each(context, tails)
+    executors.await_slots(context, tails, threading.Event(), 0.0)
     with ExitStack() as stack:
         crews = [stack.enter_context(crew_of(context, "driver", tails)) for _ in range(tails)]
         assert all(crew.slots() >= 1 for crew in crews) and sum(crew.slots() for crew in crews) <= 3
@@ -285,4 +303,19 @@ def test_tails_of_one_application_share_its_slots(tails: int) -> None:
 def test_tails_without_a_slot_each_are_refused(master: str, error: type) -> None:
     context: Any = Context(slots=1, master=master)
     with pytest.raises(error, match="2 sources are followed, and .* runs 1 task at the same time"):
-        executors.require_slot_each(context, 2)
+        executors.await_slots(context, 2, threading.Event(), float("-inf"))
+
+
+def test_cluster_that_gives_executors_to_waiting_tasks_hears_of_the_tails() -> None:
+    """Nothing asked it for more: the sources were begun again for ever, or ended at once with --fail-fast."""
+    context: Any = Context(slots=1, master="spark://host:7077", grown=3)
+    executors.await_slots(context, 3, threading.Event(), time.monotonic())
+    assert context.queued == [3] and context.has_cancelled()
+
+
+def test_tails_that_are_stopped_wait_for_no_slot() -> None:
+    context: Any = Context(slots=1, master="spark://host:7077")
+    stopping = threading.Event()
+    stopping.set()
+    executors.await_slots(context, 2, stopping, time.monotonic())
+    assert len(context.cancelled) == 1
