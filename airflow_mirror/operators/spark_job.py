@@ -83,7 +83,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         """Run the job to its end and return its summary.
 
         :raises TaskDeferred: it is waited for in the triggerer; :meth:`resume` goes on.
-        :raises InputError: a job that an earlier try has started still runs, and was asked for something else.
+        :raises InputError: somebody has cleared the task, and a job of it still runs that was asked for something else.
         """
         self._prepare(mirror)
         self._forget_other(mirror, context)
@@ -144,16 +144,31 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         store: Any = context.get("task_state_store")
         if not self.durable or store is None or not (job := store.get(self.external_id_key)):
             return
-        is_same = job["spec"] == self.spec(mirror, self.stored_plan(mirror)).hash
-        if not self.is_job_active(self.get_job_status(job, context)):
-            if not (is_same and is_retry(self, context)):
-                store.delete(self.external_id_key)
-        elif not is_same:
-            raise InputError(
-                f"job {job['name']!r} still runs ({job['dir']})",
-                "an earlier try of this task has started it, for another plan or with other arguments",
-                "Clear the task once that job has ended, or with what it was asked for: the task waits for it then.",
-            )
+        is_same, again = job["spec"] == self.spec(mirror, self.stored_plan(mirror)).hash, is_retry(self, context)
+        if self.is_job_active(self.get_job_status(job, context)):
+            if is_same:
+                return
+            if not again:
+                raise InputError(
+                    f"job {job['name']!r} still runs ({job['dir']})",
+                    "an earlier try of this task has started it, for another plan or with other arguments",
+                    "Clear the task once that job has ended, or with what it was asked for: the task waits for it then.",
+                )
+            self._see_out(job, context)
+        if not (is_same and again):
+            store.delete(self.external_id_key)
+
+    def _see_out(self, job: Handle, context: Context) -> None:
+        """Wait for the end of an earlier try's job that was asked for something else; how it ends says nothing here.
+
+        Nobody need have edited the DAG: a newer release may know more fields, or a template render otherwise. A task that
+        failed for good would leave the job to nobody.
+        """
+        self.log.warning(
+            "an earlier try's job still runs, and was asked for something else: %s is waited for", job["dir"]
+        )
+        self._wait(job, context, may_defer=False)  # whoever resumes takes what has ended for the task's own
+        self._job = None
 
     def _prepare(self, mirror: Mirror) -> None:
         self._mirror, self._runner = mirror, runner_for(mirror, self.spark_conn_id)
@@ -233,21 +248,24 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
 
         :raises JobFailed: or InputError, JobNeedsHuman, depending on the cause. :raises TaskDeferred: as :meth:`run`.
         """
-        self._job = external_id  # set again for on_kill after a reconnect
-        show_links(self, context, external_id["dir"])
+        self._wait(external_id, context, may_defer=self.deferrable)
+        self.runner.raise_for(external_id)
+        return self.get_job_result(external_id, context)
+
+    def _wait(self, job: Handle, context: Context, *, may_defer: bool) -> None:
+        self._job = job  # set again for on_kill after a reconnect
+        show_links(self, context, job["dir"])
         said = time.monotonic()
-        while self.is_job_active(self.get_job_status(external_id, context)):
-            if self.deferrable and self.runner.is_away(external_id):
-                self._defer(external_id, context)
+        while self.is_job_active(self.get_job_status(job, context)):
+            if may_defer and self.runner.is_away(job):
+                self._defer(job, context)
             time.sleep(poll_interval_s())
-            progress = self.runner.progress(external_id)
+            progress = self.runner.progress(job)
             if self._mirror is not None:
                 tell_copy(self._mirror.name, progress)
             if time.monotonic() - said > _SAY_EVERY_S:
                 said = time.monotonic()
                 self.log.info("%s", progress_line(progress))
-        self.runner.raise_for(external_id)
-        return self.get_job_result(external_id, context)
 
     def _defer(self, external_id: Any, context: Context) -> None:
         assert self._mirror is not None

@@ -23,6 +23,7 @@ from airflow_mirror.hooks import job_reports
 from airflow_mirror.jobs.runner import cluster_mode, process, reports
 from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.local import LocalRunner
+from airflow_mirror.operators import spark_job
 from airflow_mirror.operators.mirror import StartMirrorOperator
 from airflow_mirror.operators.verify import VerifyMirrorOperator
 from airflow_mirror.plan import Plan
@@ -233,13 +234,12 @@ def test_finished_copy_is_no_failure_where_its_plan_can_not_be_read_again(
     assert context["task_state_store"] == {}
 
 
-@pytest.mark.parametrize("is_retry", [True, False], ids=["retry", "cleared"])
 def test_job_that_was_asked_for_something_else_is_not_taken_for_the_tasks_own(
-    context: dict[str, Any], mirror: dict[str, Any], is_retry: bool
+    context: dict[str, Any], mirror: dict[str, Any]
 ) -> None:
     """A comparison of offsets turned a task green whose DAG had been edited to compare records."""
     wait = deferred(context, mirror, partial(VerifyMirrorOperator, level="offsets"))
-    context["ti"].try_number, context["ti"].max_tries = 2, 1 if is_retry else 2
+    context["ti"].try_number, context["ti"].max_tries = 2, 2  # cleared
     edited = partial(VerifyMirrorOperator, level="records", retries=1)
     with pytest.raises(AirflowFailException, match="still runs .*\n.*for another plan or with other"):
         edited(plan=PLAN, task_id="t", mirror=mirror, deferrable=True).execute(context)
@@ -248,6 +248,43 @@ def test_job_that_was_asked_for_something_else_is_not_taken_for_the_tasks_own(
     ends(wait, lambda path: path.write_text(json.dumps({"state": "SUCCEEDED", "summary": {}})) and None)
     before, after = ((one.kwargs or {})["external_id"] for one in (wait, deferred(context, mirror, edited)))
     assert (before["generation"], after["generation"]) == (1, 2)
+
+
+@pytest.mark.parametrize("said", ["SUCCEEDED", "FAILED"])
+def test_retry_that_asks_for_something_else_runs_its_job_behind_the_one_that_runs(
+    context: dict[str, Any], mirror: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody had edited the DAG: a newer release knew more fields. It failed for good, and its job ran unattended."""
+    wait = deferred(context, mirror)
+    context["ti"].try_number, context["ti"].max_tries = 2, 1
+    pauses = list[float]()
+
+    def pause(seconds: float) -> None:
+        if not pauses:
+            ends(wait, lambda path: path.write_text(json.dumps({"state": said})) and None)
+        pauses.append(seconds)
+
+    monkeypatch.setattr(spark_job, "time", SimpleNamespace(sleep=pause, monotonic=time.monotonic, time=time.time))
+    newer = partial(StartMirrorOperator, retries=1, spark_conf={"spark.app.name": "newer"})
+    after = (deferred(context, mirror, newer).kwargs or {})["external_id"]
+    assert pauses and after["generation"] == 2 and context["task_state_store"]["mirror_job"] == after
+
+
+def test_retry_that_is_killed_while_it_waits_for_another_job_ends_that(
+    context: dict[str, Any], mirror: dict[str, Any], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deferred(context, mirror)
+    context["ti"].try_number, context["ti"].max_tries = 2, 1
+    newer = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, retries=1, spark_conf={"spark.app.name": "newer"})
+
+    def pause(_: float) -> None:
+        newer.on_kill()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(spark_job, "time", SimpleNamespace(sleep=pause, monotonic=time.monotonic))
+    with pytest.raises(KeyboardInterrupt):
+        newer.execute(context)
+    assert LocalRunner(home / "m").running() == []
 
 
 def test_comparison_counts_at_the_level_that_the_job_has_compared_by(
