@@ -291,8 +291,7 @@ def _end(arguments: argparse.Namespace, report: CutoverReport, kept: ReportStore
     lines = [f"run {kept.run}: {report.outcome}{' before; both sides were compared once more' if again else ''}"]
     if fence is not None:
         lines[0] += f"; nobody could write for {fence.seconds or 0.0:.1f} s"
-        is_gone = again and report.steps[-1].evidence.get("fence_is_up") is False
-        if fence.is_kept and is_gone:
+        if fence.is_kept and report.is_fence_gone:
             lines.append(
                 f"the fence of the {fenced} is gone or incomplete: deny WRITE to User:* again, and bring over what was "
                 "written; if applications are to write there, 'airflow-mirror lift-fence --include-retained' decides that"

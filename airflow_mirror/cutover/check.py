@@ -170,7 +170,9 @@ def reverify(run: Attempt) -> None:
     fence = run.report.fence
     if fence is not None and fence.is_kept:
         # What is decided says more: who lifted it may not have been able to say so in the report.
-        evidence["fence_is_up"] = run.up is not None and run.fence.is_up(run.intent)
+        evidence["fence_is_up"] = is_up = run.up is not None and run.fence.is_up(run.intent)
+        if not is_up:
+            run.log.warning("the fence that was kept is not up any more: applications may write to the source")
     # Ahead is fine: applications have read on. Behind is what a late request of a frozen process does, or a person.
     if lost := _groups_behind(run):
         raise VerificationFailed(lost)

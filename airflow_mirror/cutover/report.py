@@ -246,6 +246,12 @@ class CutoverReport:
         """The predicted length of the fence: ``seconds``, and ``steps`` by name; empty if nobody predicted it."""
         return (self.preview or {}).get("predicted") or {}
 
+    @property
+    def is_fence_gone(self) -> bool:
+        """Whether the kept fence was not up when the finished cutover was compared again; as of the last such look."""
+        last = self.steps[-1] if self.steps else None
+        return last is not None and last.name == "verify_again" and last.evidence.get("fence_is_up") is False
+
     def saw_lag(self, behind: Mapping[str, int], reached: Mapping[TopicPartition, int]) -> None:
         """Note each partition's lag and position, once a second at most and whenever the lag ends."""
         row = {
@@ -265,7 +271,7 @@ class CutoverReport:
             "state": self.state,
             "fence_seconds": None if self.fence is None else self.fence.seconds,
             "predicted_seconds": self.predicted.get("seconds"),
-            "fence_kept": self.fence is not None and self.fence.is_kept,
+            "fence_kept": self.fence is not None and self.fence.is_kept and not self.is_fence_gone,
             "seconds": {step.name: round(step.seconds, 3) for step in self.steps},
             "partitions": len(self.ends),
             "records_verified": sum(row["records"] for row in self.verification),

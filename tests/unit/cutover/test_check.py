@@ -352,7 +352,10 @@ def finished(run: Attempt) -> Attempt:
     return run
 
 
-def test_looking_again_says_what_became_of_source_and_fence(finished: Attempt) -> None:
+def test_looking_again_says_what_became_of_source_and_fence(
+    finished: Attempt, caplog: pytest.LogCaptureFixture
+) -> None:  # fmt: skip
+    assert finished.report.summary()["fence_kept"]
     finished.target.offsets = {"billing": at(77)}  # type: ignore[attr-defined]
     finished.fence = CallableFence(lambda: None, lambda: None, lambda: False)
     finished.on.source.log = Logs({ORDERS: 103, PAYMENTS: 50})  # type: ignore[assignment]
@@ -362,6 +365,8 @@ def test_looking_again_says_what_became_of_source_and_fence(finished: Attempt) -
     assert (evidence["source_moved_since"], evidence["fence_is_up"]) == ({"orders-0": [100, 103]}, False)
     left = kept_in(dir_of(finished)).load()
     assert left is not None and left.steps[-1].evidence == evidence
+    assert "the source was written since" in caplog.text and "is not up any more" in caplog.text
+    assert not left.summary()["fence_kept"], "whoever reads that takes the source for fenced"
 
 
 def test_fence_that_is_decided_to_be_lifted_is_not_up_whatever_the_report_says(finished: Attempt) -> None:
