@@ -28,7 +28,7 @@ from airflow_mirror.common.files import is_locked, lock
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import InputError, WriterRuns
 from airflow_mirror.jobs.runner import directory, process, state
-from airflow_mirror.jobs.runner.client import ThisHost, elsewhere
+from airflow_mirror.jobs.runner.client import ThisHost, elsewhere, is_here
 from airflow_mirror.jobs.runner.place import Place
 from airflow_mirror.jobs.runner.spec import WRITERS, JobSpec
 from airflow_mirror.jobs.runner.status import error_of
@@ -113,6 +113,7 @@ class LocalRunner:
 
     def _clean_up(self, handle: Handle) -> None:
         if self.reaches(handle):
+            handle = self._located(handle)
             self._place_of(handle).clean_up(handle, ended_well=self.status(handle) in state.FINAL)
             shutil.rmtree(Path(handle["dir"], "spark"), ignore_errors=True)  # of one elsewhere it may be in use
 
@@ -182,14 +183,15 @@ class LocalRunner:
 
     def status(self, handle: Handle) -> str:
         """Return RUNNING, SUCCEEDED, FAILED or LOST (its process is gone without a final state)."""
+        handle = self._located(handle)
         path = Path(handle["dir"], "status.json")
         alive = self._place_of(handle).is_alive(handle)
         # Read after checking the process: a job that ends between the two has written its final state.
         return state.decide(directory.read_json(path), alive, time.time())
 
     def progress(self, handle: Handle) -> dict[str, Any]:
-        """Return the job's last report (see :mod:`.status`); ``{}`` before its first report."""
-        return directory.read_json(Path(handle["dir"], "status.json")) or {}
+        """Return the job's last report (see :mod:`.status`); ``{}`` where it has no status."""
+        return directory.read_json(Path(self._located(handle)["dir"], "status.json")) or {}
 
     def summary(self, handle: Handle) -> dict[str, Any]:
         """Return the job's own summary: counts, seconds, end offsets."""
@@ -206,14 +208,14 @@ class LocalRunner:
         if state.is_active(status) or state.is_succeeded(status):
             return
         report = self.progress(handle)
-        name, log = f"{handle['name']}/{handle['generation']}", str(Path(handle["dir"], "log.txt"))
+        name, log = f"{handle['name']}/{handle['generation']}", str(Path(self._located(handle)["dir"], "log.txt"))
         cause = str(report.get("error") or f"its process is gone; its log ends with: {self.log_tail(handle)}")
         raise error_of(name, status, report.get("blame"), cause, log)
 
     def log_tail(self, handle: Handle, max_bytes: int = 2000) -> str:
         """Return the end of the job's log."""
         try:
-            with open(Path(handle["dir"], "log.txt"), "rb") as log:
+            with open(Path(self._located(handle)["dir"], "log.txt"), "rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - max_bytes))
                 return log.read().decode("utf-8", errors="replace").strip()
         except OSError:
@@ -230,7 +232,7 @@ class LocalRunner:
             if self.status(handle) == state.RUNNING:
                 raise elsewhere(handle)
             return True
-        return self._place_of(handle).stop(handle, grace_s)
+        return self._place_of(handle).stop(self._located(handle), grace_s)
 
     def cancel_all(self, grace_s: float = 10.0) -> None:
         """Stop every running job of this mirror that can be ended from this host."""
@@ -249,6 +251,15 @@ class LocalRunner:
     def is_away(self, handle: Handle) -> bool:
         """Return whether the job needs no process of this host any more, and may be waited for anywhere."""
         return self._place_of(handle).is_away(handle)
+
+    def _located(self, handle: Handle) -> Handle:
+        """Return a handle with the job's directory as this host has it: others may have mounted the home elsewhere.
+
+        One of this host keeps its own, by which the job's processes are found.
+        """
+        if is_here(handle):
+            return handle
+        return {**handle, "dir": str(self.jobs / handle["name"] / str(handle["generation"]))}
 
     def _place_of(self, handle: Handle) -> Place:
         """Return where the job runs: another place than the next ones if the connection was changed meanwhile.

@@ -160,6 +160,22 @@ def test_job_whose_starter_is_still_at_it_is_left_to_it(
     assert runner.find("bulk") == theirs == directory.read_json(job_dir / "job.json")
 
 
+def test_job_of_a_host_that_has_the_home_elsewhere_is_read_here(runner: LocalRunner) -> None:
+    """Its directory there is none here: it counted as lost, and a second copy began beside it."""
+    job_dir = directory.open_generation(runner.jobs / "bulk", spec())
+    theirs = {
+        "name": "bulk", "generation": 1, "dir": "/mnt/their-home/jobs/bulk/1", "where": "elsewhere", "host": "w-3",
+        "pid": 7, "started": 1, "place": "client", "kind": "bulk_copy", "spec": spec().hash,
+    }  # fmt: skip
+    directory.write_json(job_dir / "job.json", theirs)
+    directory.write_json(job_dir / "status.json", {"state": "RUNNING", "updated": time.time(), "phase": "copying"})
+    (job_dir / "log.txt").write_text("it copies")
+    assert runner.status(theirs) == "RUNNING" and runner.progress(theirs)["phase"] == "copying"
+    assert runner.log_tail(theirs) == "it copies"
+    with pytest.raises(TryAgain, match="runs on host 'w-3' .directory /mnt/their-home"):
+        runner.ensure_started("bulk", spec(), SECRETS)
+
+
 def test_generation_without_a_child_is_lost_and_next_is_new(runner: LocalRunner) -> None:
     """The starter died before the child existed."""
     directory.open_generation(runner.jobs / "bulk", spec())
