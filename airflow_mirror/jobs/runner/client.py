@@ -98,12 +98,18 @@ class ThisHost:
 
 
 def elsewhere(handle: Mapping[str, Any]) -> TryAgain:
-    """Return the error where a job's process runs on another host, and can't be seen or stopped from here."""
-    where = f"on host {handle['host']!r} (directory {handle['dir']})"
+    """Return the error where a job's pid means nothing here, so that the job can't be seen or stopped from here."""
+    name, wait = handle["name"], "wait: a job that reports nothing for five minutes counts as lost."
+    if handle["host"] == process.hostname():
+        return TryAgain(
+            f"job {name!r} was started on this host before its last boot, or in another container of its name (directory "
+            f"{handle['dir']})",
+            "what became of it only its reports say",
+            wait.capitalize(),
+        )
     return TryAgain(
-        f"job {handle['name']!r} runs {where}. It can be stopped only there", "",
-        "Run the mirror's tasks on that host's queue, or wait: a job that reports nothing for five minutes counts as "
-        "lost.",
+        f"job {name!r} runs on host {handle['host']!r} (directory {handle['dir']}). It can be stopped only there", "",
+        f"Run the mirror's tasks on that host's queue, or {wait}",
     )  # fmt: skip
 
 

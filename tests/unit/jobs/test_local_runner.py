@@ -174,6 +174,8 @@ def test_job_of_a_host_that_has_the_home_elsewhere_is_read_here(runner: LocalRun
     assert runner.log_tail(theirs) == "it copies"
     with pytest.raises(TryAgain, match="runs on host 'w-3' .directory /mnt/their-home"):
         runner.ensure_started("bulk", spec(), SECRETS)
+    with pytest.raises(TryAgain, match="on this host before its last boot"):
+        runner.cancel({**theirs, "host": process.hostname()})
 
 
 def test_generation_without_a_child_is_lost_and_next_is_new(runner: LocalRunner) -> None:
