@@ -25,7 +25,8 @@ from airflow_mirror.wire.fetch import FetchedPartition
 
 FOREVER = 2**63 - 1
 TRICKLE_BYTES = 1 << 16
-_Part = tuple[FetchedPartition, int, int]  # a response, the offset it was asked for, and its number of batches
+# A response, the offset it was asked for, its number of batches, and what comes behind them.
+_Part = tuple[FetchedPartition, int, int, Corrupt | None]
 
 
 @dataclass
@@ -91,9 +92,11 @@ class Fetched:
         if self.available_end != end_before or fetched.records:
             self.touch()
         start = self.fetch_offset
-        batches = 0
+        batches, jump = 0, None
         try:
             batches, behind = wire_batch.scan(fetched.records)
+            if behind > fetched.high_watermark >= 0 and (found := _jump(fetched, start, self.end)) is not None:
+                fetched, batches, behind, jump = found
             # Before anything of it is written: the next fetch overlaps with the writing. What fails sets it back to the
             # position, which only acknowledgements move (`PartitionCopy.reopen`).
             self.fetch_offset = max(self.fetch_offset, behind)
@@ -104,7 +107,7 @@ class Fetched:
         # A batch may go on behind the end of the range; what lies there is not this copy's to send (`tiers.actions`
         # cuts it).
         self.fetch_offset = min(self.fetch_offset, self.end)
-        if self.fetch_offset <= start and not broken:
+        if self.fetch_offset <= start and not broken and jump is None:
             return
         size = len(fetched.records)
         # Counted before it is queued: who drops it from there gives it back, also behind a failure
@@ -115,11 +118,11 @@ class Fetched:
         # A target far away takes one batch a round trip. What comes meanwhile is merged as a backlog is: sent one by one,
         # records that come faster than that would wait for each other.
         if last is not None and last.steps is None and last.size + size < TRICKLE_BYTES:
-            last.parts.append((fetched, start, batches))
+            last.parts.append((fetched, start, batches, jump))
             last.buffers.append(buffer)
             last.size += size
         else:
-            self._responses.append(_Responses([(fetched, start, batches)], [buffer], size))
+            self._responses.append(_Responses([(fetched, start, batches, jump)], [buffer], size))
 
     @property
     def _keeps_offsets(self) -> bool:
@@ -146,20 +149,23 @@ class Fetched:
     # Given the responses themselves, the two would hold each other, and their bytes, until Python looks for such cycles.
     def _steps_of(self, parts: list[_Part], size: int) -> Iterator[Send | Corrupt]:
         """Yield the steps of responses in order; stop after the first corrupt batch."""
-        batches = sum(count for _, _, count in parts)
+        batches = sum(count for _, _, count, _ in parts)
         joiner = None
         if batches > 1 and size < batches * self.merge_below:
-            first = next(of.records for of, _, count in parts if count)
+            first = next(of.records for of, _, count, _ in parts if count)
             below = joining.worthwhile(first, self.merge_below, size / batches)
             if size < batches * below:
                 joiner = joining.joiner(2 * below, self.max_bytes, dense=self._keeps_offsets)
-        for fetched, start, _ in parts:
+        for fetched, start, _, jump in parts:
             for step in self._work(fetched, start, joiner):
                 if isinstance(step, Send):
                     self.trail.reach(step.next_source)  # of a run of batches, before its end is known
                 yield step
                 if isinstance(step, Corrupt):
                     return
+            if jump is not None:
+                yield from _joined(joiner, jump)
+                return
         if joiner is not None and (rest := joiner.flush()) is not None:
             yield rest
 
@@ -245,6 +251,26 @@ class Fetched:
             tier = Tier.REENCODE
         self.counters.dropped += tier is Tier.DROP
         return tiers.actions(raw, tier, at, self.end, self.max_bytes, dense=self._keeps_offsets, wanted=self._wanted)
+
+
+def _jump(fetched: FetchedPartition, at: int, end: int) -> tuple[FetchedPartition, int, int, Corrupt] | None:
+    """Find a batch below ``end`` that comes behind a hole and goes beyond the high watermark: its base offset is wrong.
+
+    :param at: the offset that was asked for.
+    :return: the response without it, the number of batches before it, the offset behind them, and what it is.
+    """
+    # A watermark alone proves nothing: a broker takes it before it reads, and what is appended in between comes along
+    # (Partition.readRecords). That follows what was there. Holes are made by the cleaner, which never reaches the last
+    # batch of a log.
+    read = 0
+    for count, raw in enumerate(wire_batch.iter_batches(fetched.records)):
+        if raw.header is not None and at < min(raw.first_offset, end) and raw.next_offset > fetched.high_watermark:
+            cause = f"a batch of offset {raw.first_offset} comes behind offset {at - 1}, where the log ends at "
+            jump = Corrupt(at, at + 1, f"{cause}{fetched.high_watermark}")
+            return fetched._replace(records=fetched.records[:read]), count, at, jump
+        read += len(raw.view)
+        at = max(at, raw.next_offset)
+    return None
 
 
 def _joined(joiner: Joiner | None, step: Send | Corrupt, *, refused: bool = False) -> Sequence[Send | Corrupt]:

@@ -9,8 +9,9 @@ import pytest
 from airflow_mirror.copy.batches.tiers import Send
 from airflow_mirror.copy.loop.limits import Buffer, Memory
 from airflow_mirror.copy.loop.partition import PartitionCopy
+from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.opening.identical import Opening
-from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.ranges import IDENTICAL, MAPPED, CopyRange
 from airflow_mirror.errors import CorruptBatch
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import codec, records
@@ -34,20 +35,22 @@ def log(*sizes: int) -> tuple[bytearray, list[int]]:
     return out, begins
 
 
-def opened(end: int | None = None) -> PartitionCopy:
+def opened(end: int | None = None, mode: str = IDENTICAL) -> PartitionCopy:
     copy = PartitionCopy(
-        CopyRange(source_topic="orders", target_topic="orders", partition=4, start_offset=0, end_offset=end),
+        CopyRange(source_topic="orders", target_topic="orders", partition=4, start_offset=0, end_offset=end, mode=mode),
         True,
         1_000_000,
     )
     copy.begin_opening()
-    copy.reopen(Opening(position=START, producer_id=5, epoch=0, sequence=0))
+    mapped = OffsetMap(START, START) if copy.range.is_mapped else None
+    copy.reopen(Opening(position=START, producer_id=5, epoch=0, sequence=0, map=mapped))
     return copy
 
 
-def feed(copy: PartitionCopy, content: bytes | bytearray) -> None:
+def feed(copy: PartitionCopy, content: bytes | bytearray, watermark: int = 10_000) -> None:
     view = memoryview(bytearray(content))
-    copy.feed(FetchedPartition(copy.range.source, 0, 10_000, 10_000, 0, [], view), Buffer(Memory(1 << 20), len(view), 0))
+    fetched = FetchedPartition(copy.range.source, 0, watermark, watermark, 0, [], view)
+    copy.feed(fetched, Buffer(Memory(1 << 20), len(view), 0))
 
 
 def run(copy: PartitionCopy, sent: list[Send] | None = None) -> list[Send]:
@@ -104,6 +107,45 @@ def test_base_offset_that_jumps_ahead_stops_the_copy() -> None:
         with pytest.raises(CorruptBatch, match=r"offset 1500 comes before one of offset 713"):
             run(copy)
         assert copy.position == START + 4
+
+
+@pytest.mark.parametrize("end", [None, START + 13, START + 9])
+@pytest.mark.parametrize("mode", [IDENTICAL, MAPPED])
+@pytest.mark.parametrize("merge_below", [0, 1024])
+@pytest.mark.parametrize("by", [1, 9, 800])
+@pytest.mark.parametrize("alone", [False, True])
+def test_last_base_offset_that_jumps_ahead_stops_the_copy(
+    end: int | None, mode: str, merge_below: int, by: int, alone: bool
+) -> None:
+    """No batch behind it tells, but the log's end does. As a hole, it would be filled up to the end of the range."""
+    content, begins = log(4, 9)
+    struct.pack_into(">q", content, begins[1], START + 4 + by)
+    copy = opened(end, mode)
+    copy.merge_below = merge_below
+    for part in (content[: begins[1]], content[begins[1] :]) if alone else (content,):
+        feed(copy, part, START + 13)
+    with pytest.raises(CorruptBatch, match=rf"offset {START + 4 + by} comes behind offset 703, where .* ends at 713"):
+        run(copy)
+    assert copy.position == START + 4
+
+
+@pytest.mark.parametrize("mode", [IDENTICAL, MAPPED])
+def test_batch_that_was_appended_while_a_broker_answered_is_copied(mode: str) -> None:
+    """It has taken the watermark before it read the log."""
+    content, _ = log(4, 9)
+    copy = opened(mode=mode)
+    feed(copy, content, START + 4)
+    run(copy)
+    assert copy.position == START + 13
+
+
+def test_jump_behind_the_end_of_the_range_is_nobodys_business() -> None:
+    content, begins = log(4, 9)
+    struct.pack_into(">q", content, begins[1], START + 800)
+    copy = opened(START + 4)
+    feed(copy, content, START + 13)
+    assert len(run(copy)) == 1
+    assert copy.done
 
 
 def test_invalid_bytes_stop_the_copy_after_the_valid_batches() -> None:
