@@ -31,7 +31,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state, permit, require_no_namesake
+from airflow_mirror.cutover.decision import CLOSING, OPENED, FenceState, fence_state, permit, require_no_namesake
 from airflow_mirror.cutover.failover.returned import RUN
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.lifting import Assurance, hand_over_copied_back, handed_over_by, lift_leftover_fence
@@ -143,6 +143,7 @@ def arm(
     # Both ledgers, since one of the clusters may have been lost, failed over and returned: only the higher generation
     # is right.
     noted = there.peek()
+    former = fence_state(noted, reverse_name(name))
     require_not_older(decided, direction(noted, reverse_name(name)), name, plan.target_cluster_id)
     if report is None or report.fence is None or report.outcome != DONE:
         raise NoWayBack(name, [f"cutover {run!r} has not finished"])
@@ -151,7 +152,7 @@ def arm(
         # A call before has decided, and perhaps died behind that: nothing is chosen anew, only completed. Its last plan
         # was decided before the direction; where that is gone by now (and the ledger is not) the mirror was retired.
         if not noted or ledger_store.last_hash(noted, reverse_name(name)) is not None:
-            return _complete(on, report_of, plan, decided, check_only=check_only)
+            return _complete(on, report_of, plan, decided, former, check_only=check_only)
         # Chosen anew, behind the checks of the first time: by them nobody has written there since the cut.
         before = [f"{retired(name, decided)}. It is armed anew only if nothing was copied back"]
     own, plan = own_on(plan, source), _without(plan, exclude_topics)
@@ -203,7 +204,7 @@ def arm(
         generation=_next(decided, direction(there.values(), reverse_name(name))), primary=plan.target_cluster_id, by=BY,
         attempt=run, plan=reverse.hash, at=datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
-    return _complete(on, report_of, plan, _decide(here, name, decided, wanted))
+    return _complete(on, report_of, plan, _decide(here, name, decided, wanted), former)
 
 
 def cutover_of(mirror: str, on: Side) -> tuple[ReportStore, Plan]:
@@ -361,10 +362,12 @@ def _decide(here: Decisions, mirror: str, before: Direction | None, wanted: Dire
 
 
 def _complete(
-    on: Platform, report_of: ReportStore, plan: Plan, decided: Direction, *, check_only: bool = False
+    on: Platform, report_of: ReportStore, plan: Plan, decided: Direction, former: FenceState | None, *,
+    check_only: bool = False,
 ) -> Armed:  # fmt: skip
     """Complete what is decided: the source's topics are the reverse mirror's.
 
+    :param former: the reverse mirror's own fence, as it was when no later direction than ours was known.
     :raises NoWayBack: somebody else's cutover was decided about meanwhile, or the fence is down.
     """
     report, source, there, run = report_of.load(), on.source.admin, on.source.ledger, report_of.run
@@ -395,7 +398,8 @@ def _complete(
         # Before there is anything to fail over: applications write to the cluster that it fenced, and a failover onto
         # this one would take it for a cutover that has opened the topics. Dies amid it: `closing`, and the next call
         # ends it.
-        _end_former_fence(on, plan.mirror.name)
+        if former is not None and former.phase in (OPENED, CLOSING):
+            _end_former_fence(on, plan.mirror.name, former)
         # Dies before it: decided, and nobody may copy: the topics are in production still, and each job refuses. Frozen
         # before it, for however long: whoever lifts the fence hands the topics over, also where they have no owner yet.
         try:
@@ -409,14 +413,18 @@ def _complete(
     return Armed(plan=reverse, direction=decided, fence=raised.lines)
 
 
-def _end_former_fence(on: Platform, mirror: str) -> None:
-    """End the reverse mirror's own fence, which an opening of the old source has left in its ledger, if there is one.
+def _end_former_fence(on: Platform, mirror: str, former: FenceState) -> None:
+    """End the reverse mirror's own fence, which an opening of the old source has left in its ledger.
 
     A rollback ends the fence that it goes back behind. A failover can't: the ledger that has it is on the lost cluster.
     """
+    # That one alone: if we were frozen meanwhile, a rollback may have been finished, and its fence is to stay.
     # What that one had copied back belongs to `mirror`, whose opening has ended all writing of it.
     known = Assurance(ended=mirror)
-    for line in lift_leftover_fence(on.turned(), reverse_name(mirror), include_retained=True, known=known):
+    lifted = lift_leftover_fence(
+        on.turned(), reverse_name(mirror), attempt=former.id, include_retained=True, known=known
+    )  # fmt: skip
+    for line in lifted:
         _LOG.info("lifted, from an earlier opening of the old source: %s", line)
 
 

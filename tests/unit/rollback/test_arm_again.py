@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.cutover.decision import CLOSED, fence_state
+from airflow_mirror.cutover.decision import CLOSED, OPENED, fence_state
 from airflow_mirror.cutover.failover import check
 from airflow_mirror.cutover.failover.decision import require_no_cutover
 from airflow_mirror.cutover.report_store import ReportStore
@@ -207,6 +207,26 @@ def test_old_source_that_was_promoted_once_before_can_be_again(world: World, mon
     require_no_cutover(world.old.ledger.values(), REVERSE, ids, force=False)
     assert owned_topics(world.old.ledger)["orders"].mirror == "flow-reverse"
     assert world.arm().direction == armed_at and ended == ["flow-reverse"]
+
+
+def test_fence_of_a_rollback_that_came_while_an_arming_was_frozen_stays(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lifted, producers that were not moved would write to the cluster that was left."""
+    monkeypatch.setattr(GivenSide, "end_writing", lambda *_: None)
+    world.arm()
+    require = arming.require_not_older
+
+    def looks_and_freezes(*given: Any) -> None:
+        monkeypatch.setattr(arming, "require_not_older", require)
+        require(*given)
+        fenced_before(world)
+
+    monkeypatch.setattr(arming, "require_not_older", looks_and_freezes)
+    with suppress(NoWayBack):
+        world.arm()
+    there = fence_state(world.old.ledger.values(), "flow-reverse")
+    assert there is not None and there.phase == OPENED
 
 
 def test_killed_before_any_change_the_next_call_ends_the_fence_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
