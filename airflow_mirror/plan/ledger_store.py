@@ -16,6 +16,7 @@ from airflow_mirror.ledger.records import AMENDMENT, LAST_AMENDMENT, LAST_PLAN, 
 from airflow_mirror.ledger.state import State
 from airflow_mirror.plan.amendment import amended, chain
 from airflow_mirror.plan.model import Amendment, Plan
+from airflow_mirror.plan.owned import with_key_partitions
 from airflow_mirror.plan.ownership import require_own_name
 from airflow_mirror.plan.store import KEEP
 
@@ -183,16 +184,19 @@ def fetch_rule(plan_hash: str, mirror: str, target: ClusterAdmin) -> Plan:
 def with_amendments(plan: Plan, target: ClusterAdmin, ledger: Decisions) -> Plan:
     """Return a plan as it is amended by now. A plan that is at hand says nothing about that: only the target does.
 
+    What :func:`.owned.with_key_partitions` knows is in it.
+
     :raises LedgerLost: nobody knows what was decided. :raises InputError: an amendment is not there, or not readable.
     """
     try:
-        last = revision(ledger.values(), plan.mirror.name, plan.hash)
+        values = ledger.values()
     except LedgerMissing:
         return plan  # nothing was ever decided
-    if last == plan.revision:
-        return plan
-    found = state.state_of(target, AMENDMENT.below(plan.mirror.name, plan.hash)).read()
-    return amended(plan.rule or plan, amendments_in(found, plan.mirror.name, plan.hash, last))
+    last = revision(values, plan.mirror.name, plan.hash)
+    if last != plan.revision:
+        found = state.state_of(target, AMENDMENT.below(plan.mirror.name, plan.hash)).read()
+        plan = amended(plan.rule or plan, amendments_in(found, plan.mirror.name, plan.hash, last))
+    return with_key_partitions(plan, values, target)
 
 
 def amendments_in(found: Mapping[str, bytes], mirror: str, plan_hash: str, last: str) -> list[Amendment]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_mirror.errors import LedgerNewer
@@ -201,6 +201,23 @@ def begun_otherwise(one: Owned, mirror: Mirror, topic: TopicPlan) -> dict[str, A
     """Return those fields of :func:`copied_as` that were others when the copy began, each as it was."""
     wanted = {name: value for name, value in copied_as(mirror, topic).items() if value is not None}
     return {name: was for name, value in wanted.items() if (was := getattr(one, name)) not in (None, value)}
+
+
+def with_key_partitions(plan: Plan, values: Values, target: ClusterAdmin) -> Plan:
+    """Return a plan of the same hash that says among how many partitions keys are dealt out, as far as it is decided.
+
+    A plan of before the count was kept does not say so itself.
+    """
+    silent = plan.mirror.partitioning == "by_key" and [t.target_topic for t in plan.topics if t.key_partitions is None]
+    if not silent:
+        return plan
+    topic_ids = {name: info.topic_id for name, info in target.topics(silent).items()}
+    ours = of_mirror(values, plan.mirror.name, plan.source_cluster_id, topic_ids)
+    topics = tuple(
+        replace(t, key_partitions=ours[t.target_topic].key_partitions) if t.target_topic in ours else t
+        for t in plan.topics
+    )
+    return plan if topics == plan.topics else replace(plan, topics=topics, rule=plan.rule or plan)
 
 
 def claimed_ids(values: Values, topic_ids: Mapping[str, str]) -> dict[str, str]:

@@ -82,7 +82,8 @@ def claim(
     :raises InputError: some hold records that were copied in another way than the plan's. Nothing was decided.
     """
     name, source = plan.mirror.name, plan.source_cluster_id
-    topic_ids = {t: i for t, i in target_ids(plan, target).items() if i == ((ids or {}).get(t) or i)}
+    present = target.topics(_topics(plan))
+    topic_ids = {t: now.topic_id for t, now in present.items() if now.topic_id == ((ids or {}).get(t) or now.topic_id)}
     empty = _empty(_decided_otherwise(ledger.values(), plan, topic_ids), target)
 
     def change(values: Values) -> Values | None:
@@ -96,9 +97,10 @@ def claim(
                 upstream = tuple(sorted(feeds(topic.source_topic))) if feeds else known
                 held = before if there not in empty else None
                 _require_begun_so(held, plan, topic)
-                way = {
-                    key: (held and getattr(held, key)) or value for key, value in copied_as(plan.mirror, topic).items()
-                }
+                begins = copied_as(plan.mirror, topic)
+                if begins["partitioning"] == "by_key":  # else the next job of a plan without it counts anew
+                    begins["key_partitions"] = topic.key_partitions or present[there].partitions
+                way = {key: (held and getattr(held, key)) or value for key, value in begins.items()}
                 mine = Owned(
                     topic_id=topic_ids[there], mirror=name, source_id=source, upstream=upstream,
                     source_topic_id=(held and held.source_topic_id) or topic.source_topic_id or None, **way,

@@ -22,14 +22,14 @@ from airflow_mirror.jobs.request import CopyRequest, JobRequest
 from airflow_mirror.jobs.runner.wishes import Wishes, require_not_paused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.held import Held
-from airflow_mirror.ledger.decisions import Decisions, Ledger
+from airflow_mirror.ledger.decisions import Decisions, Ledger, Values
 from airflow_mirror.ledger.records import WINDOW, WISH
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror, time_ms
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.ledger_store import fetch_rule, with_amendments
 from airflow_mirror.plan.model import TopicPlan
-from airflow_mirror.plan.owned import claimed_ids, target_ids
+from airflow_mirror.plan.owned import claimed_ids, target_ids, with_key_partitions
 from airflow_mirror.plan.ownership import claim, recreated, require_active
 from airflow_mirror.plan.store import is_hash
 from airflow_mirror.plan.upstream import upstream_of
@@ -110,6 +110,8 @@ def taking_in(job: CopyJob, plan: Plan, target: ClusterAdmin, ledger: Decisions 
 
     :param ledger: where the topics were made this mirror's; None: the job does not write to them.
     """
+    values = _decided(ledger) if ledger is not None else {}
+    plan = with_key_partitions(plan, values, target)
     known = {t.target_topic for t in job.plan.topics}
     new = [t for t in plan.topics if t.target_topic not in known]
     configs = target.topic_configs([t.target_topic for t in new])
@@ -121,7 +123,8 @@ def taking_in(job: CopyJob, plan: Plan, target: ClusterAdmin, ledger: Decisions 
         max_batch_bytes={**job.options.max_batch_bytes, **limits},
         tombstone_topics=(*job.options.tombstone_topics, *fillers),
     )
-    ids = _claimed(replace(plan, topics=tuple(new)), target, ledger) if ledger is not None else {}
+    # As they were claimed: one may have been created again since.
+    ids = claimed_ids(values, target_ids(replace(plan, topics=tuple(new)), target)) if ledger is not None else {}
     return replace(
         job, plan=plan, options=options, key_partitions={**job.key_partitions, **counts},
         target_ids={**job.target_ids, **ids},
@@ -141,12 +144,11 @@ def _key_partitions(topics: Sequence[TopicPlan], target: ClusterAdmin) -> dict[s
     return {**there, **planned}
 
 
-def _claimed(plan: Plan, target: ClusterAdmin, ledger: Decisions) -> Mapping[str, str]:
-    """Return the ids of the plan's target topics, as they were claimed: one may have been created again since."""
-    present = target_ids(plan, target)
-    with suppress(LedgerMissing, LedgerLost):  # whoever claimed them has said so
-        return claimed_ids(ledger.values(), present)
-    return present
+def _decided(ledger: Decisions) -> Values:
+    """Return what is decided; nothing where that is lost."""
+    with suppress(LedgerMissing, LedgerLost):  # whoever claimed the topics has said so
+        return ledger.values()
+    return {}
 
 
 def wishes_at_start(job: CopyJob) -> Wishes:
@@ -183,7 +185,7 @@ def _claim(plan: Plan, source_file: str, target: ClusterAdmin, ledger: Ledger) -
         except LedgerLost as e:
             log.warning("where the source's records come from is not known, and the copy goes on: %s", e)
     with _unless_unknown(LedgerMissing):
-        # Left to whoever has created them: their partitions stop by the id that was claimed (`_claimed`), others go on.
+        # Left to whoever has created them: their partitions stop by the id that was claimed (`taking_in`), others go on.
         if again := recreated(ledger, plan, target):
             log.warning("created again on the target since they were this mirror's, and not copied into: %s", some(again))
         claim(ledger, plan, target, feeds, again)

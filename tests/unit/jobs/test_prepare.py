@@ -10,7 +10,7 @@ import pytest
 from airflow_mirror.common.policy import DECISIONS
 from airflow_mirror.errors import MirrorCutOver
 from airflow_mirror.jobs.driver import prepare
-from airflow_mirror.plan.owned import target_ids
+from airflow_mirror.plan.owned import claimed_ids, target_ids
 from airflow_mirror.plan.ownership import claim, mark_cut_over
 from tests.driven.ledger import LedgerCluster
 from tests.unit.plan.test_model import a_plan
@@ -45,4 +45,4 @@ def test_job_of_an_old_plan_takes_no_topic_that_was_created_again(ledger_target:
     now = target_ids(plan, ledger_target.admin)
     prepare._claim(plan, there, ledger_target.admin, ledger)
     assert ledger.values() == before, "others' topics go on, and this one's partitions stop by the id that was claimed"
-    assert prepare._claimed(plan, ledger_target.admin, ledger) == {**now, again: before_ids[again]} != now
+    assert claimed_ids(ledger.values(), now) == {**now, again: before_ids[again]} != now

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import InputError, MirrorCutOver, TopicsOwned, TopicsShared
 from airflow_mirror.jobs import planning
+from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.plan.ledger_store import keep
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.owned import active_topics, mirrors, owned_topics, topics_of
@@ -65,7 +66,10 @@ def test_running_job_leaves_a_topic_that_was_created_again_to_others(ledger: Mem
 class Written(FakeCluster):
     """One whose topics hold records, or none."""
 
-    is_empty = False
+    is_empty, partitions = False, 1
+
+    def topics(self, names: list[str]) -> dict[str, TopicInfo]:
+        return {n: replace(info, partitions=self.partitions) for n, info in super().topics(names).items()}
 
     def offsets(self, tps: list[TopicPartition], _when: str) -> dict[TopicPartition, int]:
         return dict.fromkeys(tps, 0 if self.is_empty else 5)
@@ -89,6 +93,13 @@ def test_key_partitions_stay_as_the_copy_began_with_them(ledger: MemoryLedger) -
     assert {one.key_partitions for one in owned_topics(ledger).values()} == {12}
     claim(ledger, plan, target)
     assert {one.key_partitions for one in owned_topics(ledger).values()} == {None}
+
+
+def test_plan_without_key_partitions_takes_those_of_the_moment_once(ledger: MemoryLedger) -> None:
+    plan, target = of_another(keyed(a_plan(), None), partitioning="by_key"), Written(ids(a_plan()))
+    for target.partitions in (2, 4):
+        claim(ledger, plan, target)
+        assert {one.key_partitions for one in owned_topics(ledger).values()} == {2}
 
 
 def test_way_in_which_a_copy_with_a_map_began_is_decided(ledger: MemoryLedger) -> None:
