@@ -27,7 +27,7 @@ class CreateTargetTopicsOperator(PlannedOperator):
         """Create, grow, compare.
 
         :raises InputError: a topic that is not this mirror's has too few partitions, or one was created again behind
-            the plan; nothing was created.
+            the plan; nothing was created. Or one deals keys out among another count of partitions than planned.
         :raises MirrorCutOver: target topics were handed over to applications.
         :raises TopicsOwned: they belong to another mirror.
         :raises NeedsHuman: records would return to the target that they come from.

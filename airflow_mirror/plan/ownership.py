@@ -79,16 +79,20 @@ def claim(
         is decided about it stays.
     :param ids: as which a job has claimed them before, by name: one that was created again since is left to others.
     :raises TopicsOwned: some belong to other mirrors. :raises MirrorCutOver: some are in production. Nothing was decided.
-    :raises InputError: some hold records that were copied in another way than the plan's. Nothing was decided.
+    :raises InputError: some hold records that were copied in another way than the plan's, or the copy of some would
+        begin by a count of partitions that they don't have. Nothing was decided.
     """
     name, source = plan.mirror.name, plan.source_cluster_id
     present = target.topics(_topics(plan))
     topic_ids = {t: now.topic_id for t, now in present.items() if now.topic_id == ((ids or {}).get(t) or now.topic_id)}
-    empty = _empty(_decided_otherwise(ledger.values(), plan, topic_ids), target)
+    values = ledger.values()
+    counts = _counted_otherwise(values, plan, topic_ids, {t: present[t].partitions for t in topic_ids})
+    empty = _empty([*_decided_otherwise(values, plan, topic_ids), *counts], target)
 
     def change(values: Values) -> Values | None:
         _require_free(values, plan, topic_ids)
         owned = decided(values, topic_ids)
+        _require_planned_counts({t: count for t, count in counts.items() if t in empty}, plan)
         wanted = {}
         for topic in plan.topics:
             if (there := topic.target_topic) in topic_ids:
@@ -421,6 +425,40 @@ def _decided_otherwise(values: Values, plan: Plan, topic_ids: Mapping[str, str])
         )
 
     return [t.target_topic for t in plan.topics if t.target_topic in ours and differs(t, ours[t.target_topic])]
+
+
+def _counted_otherwise(
+    values: Values, plan: Plan, topic_ids: Mapping[str, str], present: Mapping[str, int]
+) -> dict[str, int]:  # fmt: skip
+    """Return the target topics that have another count of partitions than the plan deals keys out among, with theirs.
+
+    Without those of which the plan's count is decided: it stays, whatever they have got since.
+
+    :param present: their counts, by name.
+    """
+    ours = of_mirror(values, plan.mirror.name, plan.source_cluster_id, topic_ids)
+    planned = {t.target_topic: t.key_partitions for t in plan.topics if t.key_partitions is not None}
+    return {
+        t: count
+        for t, count in present.items()
+        if planned.get(t, count) != count and (t not in ours or ours[t].key_partitions != planned[t])
+    }
+
+
+def _require_planned_counts(others: Mapping[str, int], plan: Plan) -> None:
+    """Refuse a plan of before its topics were there, if somebody else has created or grown them since as they please.
+
+    :param others: those without a record that have another count of partitions than planned, by name: which.
+    :raises InputError: names the topics.
+    """
+    planned = {t.target_topic: t.key_partitions for t in plan.topics}
+    if others:
+        raise InputError(
+            f"mirror {plan.mirror.name!r} does not begin to copy into target topics by this plan: keys would be dealt "
+            "out among another count of partitions for good",
+            [f"{topic}: {planned[topic]} by the plan, {count} on the target" for topic, count in others.items()],
+            "Plan again.",
+        )
 
 
 def _require_begun_so(held: Owned | None, plan: Plan, topic: TopicPlan) -> None:

@@ -82,6 +82,7 @@ def keyed(plan: Plan, count: int | None) -> Plan:
 def test_key_partitions_stay_as_the_copy_began_with_them(ledger: MemoryLedger) -> None:
     """A plan of before the first record may name another count: its tasks would copy everything again."""
     plan, target = a_plan(), Written(ids(a_plan()))
+    target.partitions = 12
     for known, count in ((None, 6), (6, None), (6, 6)):
         claim(ledger, keyed(plan, count), target)
         assert {one.key_partitions for one in owned_topics(ledger).values()} == {known or count}
@@ -100,6 +101,23 @@ def test_plan_without_key_partitions_takes_those_of_the_moment_once(ledger: Memo
     for target.partitions in (2, 4):
         claim(ledger, plan, target)
         assert {one.key_partitions for one in owned_topics(ledger).values()} == {2}
+
+
+@pytest.mark.parametrize("decided", [False, None, 6])
+def test_copy_does_not_begin_among_another_count_than_the_topic_has(ledger: MemoryLedger, decided: int | None) -> None:
+    """It was planned before somebody else created the topic; a topic that grows behind the decision is no such one."""
+    plan, target = of_another(keyed(a_plan(), 3), partitioning="by_key"), Written(ids(a_plan()))
+    target.is_empty, target.partitions = True, decided or 12
+    if decided is not False:
+        claim(ledger, keyed(plan, decided) if decided else of_another(keyed(plan, None), partitioning="preserve"), target)
+    before, topic = owned_topics(ledger), plan.topics[0].target_topic
+    target.partitions = 12
+    with pytest.raises(InputError, match=rf"(?s)for good.*{topic}: 3 by the plan, 12 on the target.*Plan again"):
+        claim(ledger, plan, target)
+    assert owned_topics(ledger) == before
+    for target.partitions in (3, 12):
+        claim(ledger, plan, target)
+        assert {one.key_partitions for one in owned_topics(ledger).values()} == {3}
 
 
 def test_way_in_which_a_copy_with_a_map_began_is_decided(ledger: MemoryLedger) -> None:
