@@ -207,13 +207,16 @@ def _earlier_writers(
     (transactional.id.expiration.ms, offsets.retention.minutes). What a killed copier had committed and not stored in the
     map would count as somebody else's, and be copied once more.
     """
+    start, end = stored.target_log_end, told.target.end
+    if start >= end:  # as when a copy begins: nobody has written anything there
+        return frozenset()
     found = set[int]()
     # Whoever wrote the last mapped record mostly wrote what follows it.
     if (last := stored.last) is not None and (at := last.target + last.count - 1) >= told.target.log_start:
         batches = read_batches(target, one.target, at, at + 1, isolation=READ_UNCOMMITTED)
         found |= {raw.header.producer_id for raw, _ in batches if raw.header is not None}
     # Of an id behind that, or a map without records: its first record is the source's next one.
-    begin, start, end = max(stored.source_end, told.log_start), stored.target_log_end, told.target.end
+    begin = max(stored.source_end, told.log_start)
     following = derive.source_runs(source, one, begin, isolation) if begin < told.high_watermark else iter(())
     here = next((at for at, _ in following), None)
     if here is None:  # nothing is left that could be copied once more

@@ -186,6 +186,18 @@ def test_where_the_source_lost_some_of_what_a_killed_copier_had_committed_nothin
     assert len(bodies(target)) == 10
 
 
+def test_first_copy_reads_nothing_of_its_source_to_know_earlier_writers(
+    source: DrivenCluster, target: DrivenCluster, writer: Writer
+) -> None:
+    stranger = Writer(target.topics["t"].logs[0])
+    stranger.in_transaction(9, 2)
+    stranger.end(9, commit=True)
+    writer.plain(5)
+    looked = source.script.on("Fetch", Fault(), when=lambda request: not request.message.max_wait_ms, times=None)
+    deliver(source, target)
+    assert bodies(target)[2:] == bodies(source) and not looked.hits
+
+
 def test_what_an_open_transaction_hides_is_not_stable(source: DrivenCluster, writer: Writer) -> None:
     writer.plain(5)
     writer.in_transaction(9, 2)
