@@ -25,6 +25,7 @@ from airflow_mirror.wire.aborted import data_batches
 from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
+from airflow_mirror.wire.records import Record
 from airflow_mirror.wire.single import read_batches, unsettled
 
 _FETCH_BYTES = 4 << 20
@@ -166,6 +167,13 @@ def digests(
     return original and digest(original), copied and digest(copied)
 
 
+def next_record(cluster: WireCluster, tp: TopicPartition, start: int, isolation: int) -> Record | None:
+    """Return the first record at or after ``start`` that a consumer with this isolation would see, or None."""
+    fetched = read_batches(cluster, tp, start, FOREVER, isolation=isolation, max_bytes=_GLANCE_BYTES)
+    batches = data_batches(fetched, committed=isolation == READ_COMMITTED)
+    return next((r for raw in batches for r in decoded(raw, tp, cluster.role) if r.offset >= start), None)
+
+
 def source_runs(
     cluster: WireCluster, one: CopyRange, start: int, isolation: int, end: int = FOREVER, max_bytes: int = _FETCH_BYTES
 ) -> Iterator[Run]:
@@ -197,11 +205,25 @@ def target_runs(
     yield from _hidden_runs(cluster, tp, max(start, stable), end, ours)
 
 
-def transactional_producers(cluster: WireCluster, tp: TopicPartition, start: int, end: int) -> set[int]:
-    """Return the producer ids of all transactional records in [start, end) of a log, however their transactions ended."""
+def transactional_writers(
+    cluster: WireCluster, tp: TopicPartition, start: int, end: int, wanted: Record, *, first: bool
+) -> set[int]:
+    """Return the producer ids that wrote a copy of ``wanted`` to [start, end) of a log, however its transaction ended.
+
+    :param first: only those of whose records there it is the first.
+    """
+    seen, found, copied = set[int](), set[int](), digest(wanted)
     fetched = read_batches(cluster, tp, start, end, isolation=READ_UNCOMMITTED, max_bytes=_FETCH_BYTES)
-    headers = (raw.header for raw in data_batches(fetched, committed=False))
-    return {header.producer_id for header in headers if header is not None and header.is_transactional}
+    for raw in data_batches(fetched, committed=False):
+        header = raw.header
+        if header is None or not header.is_transactional or header.producer_id in (seen if first else found):
+            continue
+        records = [record for record in decoded(raw, tp, cluster.role) if start <= record.offset < end]
+        if any(digest(record) == copied for record in (records[:1] if first else records)):
+            found.add(header.producer_id)
+        if records:
+            seen.add(header.producer_id)
+    return found
 
 
 def holds_records(cluster: WireCluster, tp: TopicPartition, start: int, end: int) -> bool:

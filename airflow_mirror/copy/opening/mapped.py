@@ -215,18 +215,15 @@ def _earlier_writers(
     if (last := stored.last) is not None and (at := last.target + last.count - 1) >= told.target.log_start:
         batches = read_batches(target, one.target, at, at + 1, isolation=READ_UNCOMMITTED)
         found |= {raw.header.producer_id for raw, _ in batches if raw.header is not None}
-    # Of an id behind that, or a map without records: its first record is the source's next one.
+    # An id behind that, or behind a map without records, is ours if it wrote the source's next record.
     begin = max(stored.source_end, told.log_start)
-    following = derive.source_runs(source, one, begin, isolation) if begin < told.high_watermark else iter(())
-    here = next((at for at, _ in following), None)
-    if here is None:  # nothing is left that could be copied once more
+    following = derive.next_record(source, one.source, begin, isolation) if begin < told.high_watermark else None
+    if following is None:  # nothing is left that could be copied once more
         return frozenset(found)
-    for producer_id in derive.transactional_producers(target, one.target, start, end) - found:
-        runs = derive.target_runs(target, one.target, start, end, {producer_id}, committed_only=True)
-        if (there := next((first for first, _ in runs), None)) is not None:
-            original, copied = derive.digests(source, target, one, here, there, isolation)
-            found |= {producer_id} if original is not None and original == copied else set()
-    return frozenset(found)
+    # First of all, unless the source has a hole there: what it lost since may have been copied before that record.
+    # `derive.walk` counts it then, and says so.
+    is_first = following.offset == stored.source_end
+    return frozenset(found | derive.transactional_writers(target, one.target, start, end, following, first=is_first))
 
 
 def _check_first(

@@ -20,6 +20,7 @@ from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer, lose
 from tests.driven.copying import copy, create_maps, errors, lose_pieces, map_of, ranges_of
+from tests.driven.log import PartitionLog
 from tests.driven.script import Fault, Request
 
 TP = TopicPartition("t", 0)
@@ -184,6 +185,37 @@ def test_where_the_source_lost_some_of_what_a_killed_copier_had_committed_nothin
     error = errors(copy(source, target, ranges_of(source, "t", MAPPED), delivery="transactional"))[TP]
     assert isinstance(error, ForeignData) and "The source lost records" in str(error)
     assert len(bodies(target)) == 10
+
+
+@pytest.mark.parametrize("loses", [lambda log: lose(log, 0), lambda log: log.begin_at(2)], ids=["cleaner", "retention"])
+@pytest.mark.parametrize("more", [0, 4])
+def test_where_the_source_lost_the_first_of_what_a_killed_copier_had_committed_nothing_is_copied_once_more(
+    source: DrivenCluster, target: DrivenCluster, writer: Writer, loses: Callable[[PartitionLog], None], more: int
+) -> None:
+    """The map has its origin alone: the source's next record is not the first of what was committed."""
+    deliver(source, target)
+    writer.plain(5)
+    unclean(source, target)
+    forget(target)
+    loses(source.topics["t"].logs[0])
+    if more:
+        writer.plain(more)
+    error = errors(copy(source, target, ranges_of(source, "t", MAPPED), delivery="transactional"))[TP]
+    assert isinstance(error, ForeignData) and "elete the target topic" in str(error)
+    assert len(bodies(target)) == 5
+
+
+def test_strangers_transactions_behind_an_origin_do_not_stop_a_source_that_begins_with_a_hole(
+    source: DrivenCluster, target: DrivenCluster, writer: Writer
+) -> None:
+    deliver(source, target)
+    stranger = Writer(target.topics["t"].logs[0])
+    stranger.in_transaction(9, 2)
+    stranger.end(9, commit=True)
+    writer.skip(3)
+    writer.plain(4)
+    deliver(source, target)
+    assert bodies(target)[2:] == bodies(source)
 
 
 def test_first_copy_reads_nothing_of_its_source_to_know_earlier_writers(
