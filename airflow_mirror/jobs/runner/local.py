@@ -255,9 +255,10 @@ class LocalRunner:
     def _located(self, handle: Handle) -> Handle:
         """Return a handle with the job's directory as this host has it: others may have mounted the home elsewhere.
 
-        One of this host keeps its own, by which the job's processes are found.
+        One of this host keeps its own, by which the job's processes are found; so does one whose own can be read here, as
+        when the home has another path since.
         """
-        if is_here(handle):
+        if is_here(handle) or directory.read_json(Path(handle["dir"], "job.json")) == handle:
             return handle
         return {**handle, "dir": str(self.jobs / handle["name"] / str(handle["generation"]))}
 

@@ -178,6 +178,21 @@ def test_job_of_a_host_that_has_the_home_elsewhere_is_read_here(runner: LocalRun
         runner.cancel({**theirs, "host": process.hostname()})
 
 
+@pytest.mark.parametrize("is_read", [True, False], ids=["its own", "another job's"])
+def test_job_from_before_the_home_had_another_path_is_read_where_it_is(
+    runner: LocalRunner, tmp_path: Path, is_read: bool
+) -> None:
+    """Of that name and number the new home has none, or another one's. It counted as lost, and began a second time."""
+    job_dir = directory.open_generation(tmp_path / "before" / "jobs" / "bulk", spec())
+    theirs = {
+        "name": "bulk", "generation": 1, "dir": str(job_dir), "where": "elsewhere", "host": "w-3", "pid": 7, "started": 1,
+        "place": "client", "kind": "bulk_copy", "spec": spec().hash,
+    }  # fmt: skip
+    directory.write_json(job_dir / "job.json", theirs if is_read else theirs | {"pid": 8})
+    directory.write_json(job_dir / "status.json", {"state": "RUNNING", "updated": time.time()})
+    assert runner.status(theirs) == ("RUNNING" if is_read else "LOST")
+
+
 def test_generation_without_a_child_is_lost_and_next_is_new(runner: LocalRunner) -> None:
     """The starter died before the child existed."""
     directory.open_generation(runner.jobs / "bulk", spec())
