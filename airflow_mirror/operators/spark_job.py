@@ -47,7 +47,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
 
     :param spark_conn_id: Airflow connection of type ``spark``; None runs Spark here, with all cores (templated).
     :param spark_conf: Spark settings, for example ``{"spark.driver.memory": "4g"}`` (templated).
-    :param durable: False never looks for a running job of an earlier try.
+    :param durable: False finds a running job of an earlier try by its name alone, not by the handle that Airflow stores.
     :param deferrable: wait in the triggerer, without a slot, for a job whose driver runs on a cluster (deploy mode
         ``cluster``). One whose driver is a process of this worker is waited for here.
     """
@@ -214,6 +214,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         name = self._job_name(context)
         spec = self.spec(self._mirror, self.stored_plan(self._mirror))
         secrets, said = self.secrets(self._mirror), ""
+        self._see_out_unstored(name, spec, context)
         while self._job is None:
             try:
                 self._job = self.runner.ensure_started(name, spec, secrets)
@@ -226,6 +227,16 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
                 time.sleep(poll_interval_s())
         self.log.info("job %s/%s, log %s/log.txt", name, self._job["generation"], self._job["dir"])
         return self._job
+
+    def _see_out_unstored(self, name: str, spec: JobSpec, context: Context) -> None:
+        """Wait as :meth:`_forget_other` does, where no store has the handle.
+
+        The task is not durable, or its try was killed before the handle was stored: the job is there by its name.
+        """
+        if not is_retry(self, context) or (job := self.runner.find(name)) is None or job["spec"] == spec.hash:
+            return
+        if self.is_job_active(self.get_job_status(job, context)):
+            self._see_out(job, context)
 
     def _job_name(self, context: Context) -> str:
         ti = context["ti"]

@@ -250,12 +250,17 @@ def test_job_that_was_asked_for_something_else_is_not_taken_for_the_tasks_own(
     assert (before["generation"], after["generation"]) == (1, 2)
 
 
+@pytest.mark.parametrize("kept", ["handle", "not durable", "killed before", "no store"])
 @pytest.mark.parametrize("said", ["SUCCEEDED", "FAILED"])
 def test_retry_that_asks_for_something_else_runs_its_job_behind_the_one_that_runs(
-    context: dict[str, Any], mirror: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+    context: dict[str, Any], mirror: dict[str, Any], said: str, kept: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody had edited the DAG: a newer release knew more fields. It failed for good, and its job ran unattended."""
     wait = deferred(context, mirror)
+    if kept == "killed before":
+        context["task_state_store"].clear()
+    elif kept == "no store":
+        context["task_state_store"] = None
     context["ti"].try_number, context["ti"].max_tries = 2, 1
     pauses = list[float]()
 
@@ -265,9 +270,11 @@ def test_retry_that_asks_for_something_else_runs_its_job_behind_the_one_that_run
         pauses.append(seconds)
 
     monkeypatch.setattr(spark_job, "time", SimpleNamespace(sleep=pause, monotonic=time.monotonic, time=time.time))
-    newer = partial(StartMirrorOperator, retries=1, spark_conf={"spark.app.name": "newer"})
+    settings: dict[str, Any] = {"retries": 1, "spark_conf": {"spark.app.name": "newer"}, "durable": kept != "not durable"}
+    newer = partial(StartMirrorOperator, **settings)
     after = (deferred(context, mirror, newer).kwargs or {})["external_id"]
-    assert pauses and after["generation"] == 2 and context["task_state_store"]["mirror_job"] == after
+    assert pauses and after["generation"] == 2
+    assert kept == "no store" or context["task_state_store"]["mirror_job"] == after
 
 
 def test_retry_that_is_killed_while_it_waits_for_another_job_ends_that(
