@@ -28,7 +28,7 @@ from airflow_mirror.common.knobs import (
     whole,
 )
 from airflow_mirror.common.nearest import nearest
-from airflow_mirror.common.patterns import exact, matches
+from airflow_mirror.common.patterns import exact, is_name, matches
 from airflow_mirror.common.policy import (
     DRILL_PREFIX,
     OWN_GROUPS,
@@ -425,6 +425,11 @@ class Mirror:
         Those of mirrors never do, whatever the patterns say: their positions are no reader's, and mean one cluster alone.
         """
         return matches(self.groups, group) and not (matches(self.exclude_groups, group) or group.startswith(OWN_IDS))
+
+    @property
+    def names_its_groups(self) -> bool:
+        """Whether ``groups`` holds names alone: then nothing depends on which groups a cluster lists."""
+        return all(map(is_name, self.groups))
 
     def leaves_behind(self, group: str) -> bool:
         """Return whether ``group`` may be a reader's, and does not belong to this flow."""

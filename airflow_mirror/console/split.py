@@ -114,7 +114,7 @@ def _groups_of(whole: Plan, source: ClusterAdmin) -> tuple[list[str], list[str]]
     :raises InputError: it may have others: one that also reads topics that stay would be in two cutovers.
     """
     mirror = whole.mirror
-    if not all(map(is_name, mirror.groups)) and hides_groups(source):
+    if not mirror.names_its_groups and hides_groups(source):
         raise InputError(
             f"mirror {mirror.name!r}: groups of the source that read these topics may be hidden",
             "the principal lacks DESCRIBE on group *: Kafka lists what may be described, and says no error",

@@ -217,15 +217,16 @@ def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str], be
 
 def hides_groups(cluster: ClusterAdmin) -> bool:
     """Return whether a cluster may have groups that it does not list to us: Kafka leaves them out, without an error."""
-    return bool(_unlisted(cluster, [uuid.uuid4().hex]))  # no rule names it: who may describe it may describe all
+    return bool(unlisted(cluster, [uuid.uuid4().hex]))  # no rule names it: who may describe it may describe all
 
 
 def hidden_groups(cluster: ClusterAdmin, groups: Collection[str]) -> list[MissingRight]:
     """Return the right that is missing for each of ``groups`` that a cluster would not list to us if it was there."""
-    return [not_listed(cluster, group) for group in _unlisted(cluster, groups)]
+    return [not_listed(cluster, group) for group in unlisted(cluster, groups)]
 
 
-def _unlisted(cluster: ClusterAdmin, groups: Collection[str]) -> list[str]:
+def unlisted(cluster: ClusterAdmin, groups: Collection[str]) -> list[str]:
+    """Return those of ``groups`` that a cluster would not list to us if they were there."""
     try:
         # Who may describe the cluster is told of each group.
         if not groups or any("DESCRIBE" in one for one in cluster.allowed_on_cluster().values()):

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from airflow_mirror.common.patterns import is_name
 from airflow_mirror.common.policy import DECISIONS, MAPS, STATE, WISHES
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.plan.inventory import hidden_groups, hides_groups
+from airflow_mirror.plan.inventory import hides_groups, unlisted
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.resources import ANY
 from airflow_mirror.plan.rights import NEWEST, RIGHTS, SOURCE, TARGET
@@ -76,8 +75,8 @@ def lacking(
 
 def _listed(cluster: ClusterAdmin, mirror: Mirror, left_out: Collection[str]) -> dict[str, Collection[str]]:
     """Return the groups whose list a mirror goes by, with DESCRIBE where the cluster would list them."""
-    if not all(map(is_name, mirror.groups)):
+    if not mirror.names_its_groups:
         return {ANY: () if hides_groups(cluster) else ("DESCRIBE",)}
     named = sorted({group for group in mirror.groups if mirror.selects_group(group)}.difference(left_out))
-    hidden = {right.acl.name for right in hidden_groups(cluster, named) if right.acl is not None}
+    hidden = unlisted(cluster, named)
     return {group: () if group in hidden else ("DESCRIBE",) for group in named}

@@ -109,7 +109,7 @@ def _groups(s: Situation) -> Iterator[Finding]:
             "Nothing moves then. If there are any, grant DESCRIBE on groups: without it Kafka lists none, and no error.",
             "source cluster",
         )
-    elif moves and s.source.hides_groups and not all(map(is_name, s.mirror.groups)):
+    elif moves and s.source.hides_groups and not s.mirror.names_its_groups:
         yield warn(
             "some of the selected groups may be hidden: the principal lacks DESCRIBE on group *",
             "What is not listed does not move, and a cutover only warns of that again. Grant it (airflow-mirror rights).",

@@ -246,7 +246,7 @@ def _hidden(
     admin: ClusterAdmin, mirror: Mirror, found: Collection[str], known: Collection[str], every: bool
 ) -> list[MissingRight]:
     """Return the rights that are missing to see groups that may be there; where none is seen, those on all."""
-    if every and not found and not all(map(is_name, mirror.groups)) and hides_groups(admin):
+    if every and not found and not mirror.names_its_groups and hides_groups(admin):
         return [not_listed(admin, ANY)]
     missing = set(filter(mirror.selects_group, {*known, *filter(is_name, mirror.groups)})).difference(found)
     return hidden_groups(admin, sorted(missing))

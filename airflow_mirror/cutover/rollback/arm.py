@@ -418,9 +418,9 @@ def _end_former_fence(on: Platform, mirror: str, former: FenceState) -> None:
 
     A rollback ends the fence that it goes back behind. A failover can't: the ledger that has it is on the lost cluster.
     """
-    # That one alone: if we were frozen meanwhile, a rollback may have been finished, and its fence is to stay.
-    # What that one had copied back belongs to `mirror`, whose opening has ended all writing of it.
+    # What the reverse mirror had copied back by then belongs to `mirror`, whose opening has ended all writing of it.
     known = Assurance(ended=mirror)
+    # By its id: if we were frozen meanwhile, a rollback may have been finished, whose fence is to stay.
     lifted = lift_leftover_fence(
         on.turned(), reverse_name(mirror), attempt=former.id, include_retained=True, known=known
     )  # fmt: skip
