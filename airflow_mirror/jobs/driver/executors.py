@@ -147,15 +147,18 @@ def check_executors(context: SparkContext, stopping: threading.Event | None = No
 
 
 def _await_first(context: Any, stopping: threading.Event | None) -> bool:
-    for waited_s in _waiting(context, stopping, time.monotonic()):
-        if _registered(context):
-            return True
-        if waited_s > _PATIENCE_S:
-            raise TryAgain(
-                f"{context.master} gave this job no executor within {waited_s:.0f} s",
-                remedy="Its cores may be taken (an application without spark.cores.max takes all of a standalone "
-                "cluster), or no worker has as much memory as spark.executor.memory asks for.",
-            )
+    if _registered(context):
+        return True
+    with _queued(context, 1):
+        for waited_s in _waiting(context, stopping, time.monotonic()):
+            if _registered(context):
+                return True
+            if waited_s > _PATIENCE_S:
+                raise TryAgain(
+                    f"{context.master} gave this job no executor within {waited_s:.0f} s",
+                    remedy="Its cores may be taken (an application without spark.cores.max takes all of a standalone "
+                    "cluster), or no worker has as much memory as spark.executor.memory asks for.",
+                )
     return False
 
 
@@ -174,6 +177,10 @@ def _waiting(context: Any, stopping: threading.Event | None, begun: float) -> It
 @contextmanager
 def _queued(context: Any, tasks: int) -> Iterator[None]:
     """Have so many tasks wait meanwhile: with dynamic allocation a cluster gives executors to none but those."""
+    # Elsewhere they bring nothing, and keep the first slots busy for two seconds: Spark ends a Python worker only then.
+    if context.getConf().get("spark.dynamicAllocation.enabled", "false") != "true":
+        yield
+        return
     group, rest_s = f"airflow-mirror-slots-{uuid.uuid4()}", _PATIENCE_S
 
     def rest(_: int) -> None:  # longer than any setting waits until it asks for executors

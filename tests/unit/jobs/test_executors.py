@@ -165,12 +165,11 @@ def test_python_that_fails_to_start_is_reported_with_host(text: str, host: str, 
 
 
 def test_a_stop_ends_the_wait_for_a_cluster_without_room() -> None:
-    nobody = SimpleNamespace(size=lambda: 1)  # the driver alone
-    jvm = SimpleNamespace(sc=lambda: SimpleNamespace(getExecutorMemoryStatus=lambda: nobody))
-    context = SimpleNamespace(master="spark://h:7077", _jsc=jvm)
+    context: Any = Context(slots=0, master="spark://h:7077")
     stopping = threading.Event()
     threading.Timer(0.2, stopping.set).start()
-    assert executors.check_executors(context, stopping) == []  # type: ignore[arg-type]
+    assert executors.check_executors(context, stopping) == []
+    assert not context.queued, "tasks that wait bring no executor there"
 
 
 def test_zip_holds_the_package_and_is_reproducible(tmp_path: Path) -> None:
@@ -269,6 +268,7 @@ class Context:
     """
 
     def __init__(self, slots: int, master: str = "local[*]", grown: int | None = None) -> None:
+        self._settings = {"spark.dynamicAllocation.enabled": "true"} if grown else {}
         self.master, self.defaultParallelism = master, 2 if master.startswith("spark:") else slots
         profiles = SimpleNamespace(defaultResourceProfile=lambda: "default")
         self.queued: list[int] = []
@@ -276,8 +276,12 @@ class Context:
         scala = SimpleNamespace(
             resourceProfileManager=lambda: profiles, cancelJobGroupAndFutureJobs=self.cancelled.append,
             maxNumConcurrentTasks=lambda _: grown if self.queued and grown else slots,
+            getExecutorMemoryStatus=lambda: SimpleNamespace(size=lambda: 1 + (grown if self.queued and grown else slots)),
         )  # fmt: skip
         self._jsc = SimpleNamespace(sc=lambda: scala)
+
+    def getConf(self) -> dict[str, str]:  # noqa: N802
+        return self._settings
 
     def setJobGroup(self, group: str, _: str) -> None:  # noqa: N802
         self._groups.append(group)
@@ -313,8 +317,21 @@ def test_cluster_that_gives_executors_to_waiting_tasks_hears_of_the_tails() -> N
     assert context.queued == [3] and context.has_cancelled()
 
 
+def test_cluster_that_begins_without_an_executor_hears_of_the_job() -> None:
+    """Dynamic allocation begins with none, and gives one to a task that waits: the check waited before its first."""
+    context: Any = Context(slots=0, master="yarn", grown=1)
+    assert executors._await_first(context, None)
+    assert context.queued == [1] and context.has_cancelled()
+
+
+def test_cluster_with_an_executor_is_asked_for_none() -> None:
+    context: Any = Context(slots=1, master="yarn", grown=2)
+    assert executors._await_first(context, None)
+    assert not context.queued
+
+
 def test_tails_that_are_stopped_wait_for_no_slot() -> None:
-    context: Any = Context(slots=1, master="spark://host:7077")
+    context: Any = Context(slots=1, master="spark://host:7077", grown=2)
     stopping = threading.Event()
     stopping.set()
     executors.await_slots(context, 2, stopping, time.monotonic())
