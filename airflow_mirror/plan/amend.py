@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from types import MappingProxyType
 
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import TopicInfo
@@ -20,7 +19,6 @@ from airflow_mirror.plan.findings import WARN, Finding
 from airflow_mirror.plan.holes import HoleSamples
 from airflow_mirror.plan.inventory import (
     Inventory,
-    Refusal,
     TopicState,
     need_keys,
     read_target,
@@ -28,7 +26,6 @@ from airflow_mirror.plan.inventory import (
     with_age,
 )
 from airflow_mirror.plan.model import Plan, TopicPlan
-from airflow_mirror.plan.owned import Owned
 from airflow_mirror.plan.recreated_topics import created_again, sentence
 from airflow_mirror.plan.refusals import refusals
 from airflow_mirror.plan.upstream import Upstream, read_upstream
@@ -108,11 +105,11 @@ def draft(
     here = with_age(here, source, mirror, now)
     keyed = need_keys(mirror, new)
     samples = holes.sample(source.config, new, committed=mirror.isolation == "read_committed", keyed=keyed)
-    owned = owned_there(mirror, plan.source_cluster_id, there, decisions)
-    found = decide_each(plan, here, there, samples, now, owned=owned)
+    there = replace(there, owned=owned_there(mirror, plan.source_cluster_id, there, decisions))
+    found = decide_each(plan, here, there, samples, now)
     added = [t for t in found.topics if t.source_topic in new]
     if refused := refusals(target, mirror, added, new, there):
-        found = decide_each(plan, here, there, samples, now, refused, owned)
+        found = decide_each(plan, here, replace(there, refused=refused), samples, now)
     replaced = {name: ". ".join(sentence(topic)) for name, topic in again.items()}
     return replace(found, left_out=found.left_out | returning | replaced, upstream=upstream)
 
@@ -129,13 +126,11 @@ def returning_topics(plan: Plan, upstream: Upstream, names: Collection[str]) -> 
 
 
 def decide_each(
-    plan: Plan, here: Mapping[str, TopicState], there: Inventory, samples: HoleSamples, now: datetime,
-    refused: Mapping[str, Refusal] | None = None, owned: Mapping[str, Owned] = MappingProxyType({}),
-) -> Draft:  # fmt: skip
+    plan: Plan, here: Mapping[str, TopicState], there: Inventory, samples: HoleSamples, now: datetime
+) -> Draft:
     """Decide from what was read, without querying a cluster.
 
     :param here: topics of the source; those that the plan has already got partitions.
-    :param refused: as in :class:`.Inventory`, of all topics. :param owned: as of :func:`.decide`.
     """
     found, planned = Draft(), {t.source_topic: t for t in plan.topics}
     names = {t.target_topic: t.source_topic for t in plan.topics}
@@ -147,11 +142,9 @@ def decide_each(
             found.left_out[name] = f"its name on the target is that of topic {other!r}. Change the policy, or exclude one"
             continue
         source = Inventory(cluster_id=plan.source_cluster_id, brokers=0, topics={name: state})
-        words = {t: why for t, why in (refused or {}).items() if t == plan.mirror.naming.target_topic(name)}
-        one = decide(
-            plan.mirror, source, replace(there, refused=words), plan.known_topics, now, samples, plan.capabilities,
-            owned=owned,
-        )  # fmt: skip
+        words = {t: why for t, why in there.refused.items() if t == plan.mirror.naming.target_topic(name)}
+        its = replace(there, refused=words)
+        one = decide(plan.mirror, source, its, plan.known_topics, now, samples, plan.capabilities)
         if one.blocks:
             found.left_out[name] = "; ".join(map(str, one.blocks))
             continue

@@ -133,15 +133,15 @@ def build(
     if probe_target:
         compacts = any(state.compacts for state in here.topics.values())
         capabilities = probe(target, mirror.name, keeps_offsets=mirror.may_keep_offsets, compacts=compacts)
-    owned = owned_there(mirror, here.cluster_id, there, decisions)
-    draft = decide(mirror, here, there, known_topics, when, samples, capabilities, before.configs, owned)
+    there = replace(there, owned=owned_there(mirror, here.cluster_id, there, decisions))
+    draft = decide(mirror, here, there, known_topics, when, samples, capabilities, before.configs)
     if not to_copy:
         return draft
     refused = refusals(target, mirror, draft.topics, here.topics, there)
     there = replace(there, refused=refused, refused_ledger=refused_ledger(target, draft.topics))
     if not refused and not there.refused_ledger:
         return draft
-    return decide(mirror, here, there, known_topics, when, samples, capabilities, before.configs, owned)
+    return decide(mirror, here, there, known_topics, when, samples, capabilities, before.configs)
 
 
 def owned_there(mirror: Mirror, source_id: str, target: Inventory, decisions: Values) -> dict[str, Owned]:
@@ -163,17 +163,15 @@ def decide(
     samples: HoleSamples | None = None,
     capabilities: Capabilities | None = None,
     earlier: Mapping[str, Mapping[str, str]] = NOTHING,
-    owned: Mapping[str, Owned] = MappingProxyType({}),
 ) -> Plan:
     """Plan from what was read, without querying a cluster.
 
     :param samples: estimated holes of the source's logs; None: nothing was sampled.
     :param capabilities: what the principal may do on the target; None: not tested.
     :param earlier: as in :class:`Before`.
-    :param owned: the target's topics that are this mirror's, by the target's ledger.
     """
     samples, capabilities = samples or HoleSamples(), capabilities or Capabilities()
-    paired = pairs(mirror, source, target, known_topics, earlier, owned)
+    paired = pairs(mirror, source, target, known_topics, earlier)
     topics = [
         plan_topic(
             mirror,

@@ -42,11 +42,11 @@ class Pair:
 
 def pairs(
     mirror: Mirror, source: Inventory, target: Inventory, known_topics: Collection[str],
-    earlier: Mapping[str, Mapping[str, str]] = NOTHING, owned: Mapping[str, Owned] = MappingProxyType({}),
+    earlier: Mapping[str, Mapping[str, str]] = NOTHING,
 ) -> list[Pair]:  # fmt: skip
     """Pair the topics of both sides, by source topic.
 
-    :param earlier: see :class:`Pair`, by target topic. :param owned: likewise, also of topics without a record.
+    :param earlier: see :class:`Pair`, by target topic.
     """
     modes: Mapping[str, str] = known_topics if isinstance(known_topics, Mapping) else {}
     found = []
@@ -57,7 +57,7 @@ def pairs(
             earlier=earlier.get(there),
         )  # fmt: skip
         if pair.written:
-            pair = replace(pair, begun=modes.get(there, "") if pair.ours else "", owned=owned.get(there))
+            pair = replace(pair, begun=modes.get(there, "") if pair.ours else "", owned=target.owned.get(there))
         found.append(pair)
     return found
 

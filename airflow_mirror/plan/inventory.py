@@ -17,6 +17,7 @@ from airflow_mirror.kafka.quotas import QuotaEntity, limits_of
 from airflow_mirror.mirror import Mirror, time_ms
 from airflow_mirror.plan.finite_hold import TO_BEGIN, too_old
 from airflow_mirror.plan.ledger_writers import Writer
+from airflow_mirror.plan.owned import Owned
 from airflow_mirror.plan.start_offsets import Begun
 from airflow_mirror.plan.target_configs import read_own_configs
 from airflow_mirror.plan.targets import KINDS, Managed, kind_of
@@ -107,6 +108,7 @@ class Inventory:
     :param gone: names that the mirror gives, of topics that only the target has.
     :param group_ids: all groups there are.
     :param holders: whose open transactions keep a partition's end from read_committed readers; of the source only.
+    :param owned: its topics that are this mirror's, by its ledger; of the target only.
     :param ledger_writers: who may write to its ledger beside the mirror; of the target only.
     :param refused: why it would not take topics as planned; of the target only.
     :param refused_ledger: why it would not take topics of its ledger; of the target only.
@@ -138,6 +140,7 @@ class Inventory:
     sizes: Mapping[str, int] | None = None
     local_sizes: tuple[str, ...] = ()
     usable_bytes: Mapping[int, int | None] = field(default_factory=dict)
+    owned: Mapping[str, Owned] = field(default_factory=dict)
     ledger_writers: tuple[Writer, ...] = ()
     refused: Mapping[str, Refusal] = field(default_factory=dict)
     refused_ledger: Mapping[str, Refusal] = field(default_factory=dict)

@@ -77,6 +77,32 @@ class GroupReport:
         return asdict(self)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Readers:
+    """Whose positions are moved, and in which topics.
+
+    :param topics: with their names on both sides, from where they read to where they are to go on.
+    :param known: groups that had positions: Kafka does not list one that may not be seen, and says no error.
+    :param every: the mirror's rights are on all groups, as on its source; on the target they are on its own alone.
+    """
+
+    mirror: Mirror
+    topics: Collection[TopicPlan]
+    known: Collection[str] = ()
+    every: bool = True
+
+    def hidden(self, admin: ClusterAdmin, found: Collection[str]) -> list[MissingRight]:
+        """Return the rights that are missing to see groups that may be there; where none is seen, those on all.
+
+        :param found: the groups that are seen.
+        """
+        mirror = self.mirror
+        if self.every and not found and not mirror.names_its_groups and hides_groups(admin):
+            return [not_listed(admin, ANY)]
+        known = filter(mirror.selects_group, {*self.known, *filter(is_name, mirror.groups)})
+        return hidden_groups(admin, sorted({*known}.difference(found)))
+
+
 def translate(
     source: Mapping[str, str], target: Mapping[str, str], group: str, *, plan: Plan | str | Path
 ) -> list[GroupPlace]:
@@ -211,45 +237,32 @@ def translate_groups(
                 maps = stack.enter_context(OffsetMaps(plan, source, target))
                 return maps.to_source if back else maps.to_target
 
+            readers = Readers(mirror=plan.mirror, topics=topics, known=plan.groups, every=not back)
             return move_groups(
-                plan.mirror, topics, here, there, through, permit, commit=commit, allow_rewind=allow_rewind, lost=lost,
-                known=plan.groups, every=not back,
+                readers, here, there, through, permit, commit=commit, allow_rewind=allow_rewind, lost=lost
             )  # fmt: skip
 
 
 def move_groups(
-    mirror: Mirror, topics: Collection[TopicPlan], source: ClusterAdmin, target: ClusterAdmin,
-    through: Callable[[], Translate | None], permit: Permit, *, commit: bool, allow_rewind: bool = False,
-    lost: Callable[[], Mapping[str, str]] = dict, known: Collection[str] = (), every: bool = True,
+    readers: Readers, source: ClusterAdmin, target: ClusterAdmin, through: Callable[[], Translate | None],
+    permit: Permit, *, commit: bool, allow_rewind: bool = False, lost: Callable[[], Mapping[str, str]] = dict,
 ) -> GroupReport:  # fmt: skip
     """Translate the positions of a mirror's groups from one cluster to another; see :func:`translate_groups`.
 
     :param through: returns how, once the positions are read. :param permit: asked before all, and by each commit.
     :param lost: returns what :func:`translate_positions` wants to know, once the positions are read: those of another
         topic mean nothing.
-    :param known: groups that had positions: Kafka does not list one that may not be seen, and says no error.
-    :param every: the mirror's rights on ``source`` are on all groups; on the target they are on its own alone.
     """
     if commit:
         permit()  # before maps are completed, which may take minutes
     # Positions first: a map that is completed afterwards covers them, unless the copy has not reached them.
-    positions = read_positions(source, mirror, [t.source_topic for t in topics])
-    hidden = _hidden(source, mirror, positions, known, every)
+    positions = read_positions(source, readers.mirror, [t.source_topic for t in readers.topics])
+    hidden = readers.hidden(source, positions)
     if hidden and commit:
         raise first_of(hidden)
-    translated = between(positions, topics, source, target, through(), strict=commit, lost=lost())
+    translated = between(positions, readers.topics, source, target, through(), strict=commit, lost=lost())
     report = commit_groups(target, translated, permit, allow_rewind, dry_run=not commit)
     return replace(report, problems=(*map(str, hidden), *report.problems))
-
-
-def _hidden(
-    admin: ClusterAdmin, mirror: Mirror, found: Collection[str], known: Collection[str], every: bool
-) -> list[MissingRight]:
-    """Return the rights that are missing to see groups that may be there; where none is seen, those on all."""
-    if every and not found and not mirror.names_its_groups and hides_groups(admin):
-        return [not_listed(admin, ANY)]
-    missing = set(filter(mirror.selects_group, {*known, *filter(is_name, mirror.groups)})).difference(found)
-    return hidden_groups(admin, sorted(missing))
 
 
 def between(

@@ -46,7 +46,7 @@ from airflow_mirror.sync.acls import AclOptions, sync_acls
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.following.follower import GroupFollower
-from airflow_mirror.sync.groups import move_groups
+from airflow_mirror.sync.groups import Readers, move_groups
 from airflow_mirror.sync.holding import may_set
 from airflow_mirror.sync.passes import Sides
 from airflow_mirror.sync.write_permit import WritePermit
@@ -338,7 +338,9 @@ def translate(w: World, name: str, **when: Any) -> Actor:
         on = w.platform()
         here, there = on.source.admin, on.target.admin
         permit = still_ours(on.target.ledger, PLAN, there, clock=on.clock.monotonic)
-        report = move_groups(PLAN.mirror, PLAN.topics, here, there, lambda: None, permit, commit=True)
+        report = move_groups(
+            Readers(mirror=PLAN.mirror, topics=PLAN.topics), here, there, lambda: None, permit, commit=True
+        )
         return ", ".join(sorted({move.action for move in report.moves})) or "nothing"
 
     return w.s.add(Actor(name, body, **when))

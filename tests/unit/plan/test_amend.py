@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,7 +34,8 @@ def infos(**partitions: int) -> dict[str, TopicInfo]:
 
 def decided(plan: Plan, *topics: Any, there: Inventory | None = None, refused: Any = None, **holes: HoleEstimate) -> Any:
     here = {t.info.name: t for t in topics}
-    return decide_each(plan, here, there or a_cluster(cluster_id="c2"), HoleSamples(holes), NOW, refused)
+    there = replace(there or a_cluster(cluster_id="c2"), refused=refused or {})
+    return decide_each(plan, here, there, HoleSamples(holes), NOW)
 
 
 def test_what_is_new_grown_gone_and_created_again_is_told_apart() -> None:
@@ -56,7 +58,7 @@ def test_topic_that_was_the_mirrors_before_goes_on_among_as_many_partitions() ->
     plan, there = made("orders", partitioning="by_key"), a_cluster(a_topic("users", spans=((0, 5),) * 4), cluster_id="c2")
     owned = {"users": Owned(topic_id="id-of-users", mirror=plan.mirror.name, source_id="c1", key_partitions=2)}
     here = {"users": a_topic("users")}
-    (users,) = decide_each(plan, here, there, HoleSamples(), NOW, owned=owned).topics
+    (users,) = decide_each(plan, here, replace(there, owned=owned), HoleSamples(), NOW).topics
     assert users.key_partitions == 2
     more = decide_each(plan, {"orders": a_topic("orders", spans=((0, 5),) * 9)}, there, HoleSamples(), NOW)
     assert (more.topics[0].partitions, more.topics[0].key_partitions) == (9, 3), "the source alone has grown"

@@ -26,8 +26,8 @@ def plan(
     source: Any, target: Any = (), known: Any = (), mirror: Mirror | None = None, owned: Any = None, **of_target: Any
 ) -> Plan:  # fmt: skip
     here = source if hasattr(source, "topics") else a_cluster(source)
-    there = a_cluster(*target, **{"cluster_id": "c2", **of_target})
-    return decide(mirror or a_mirror(), here, there, known, NOW, owned=owned or {})
+    there = replace(a_cluster(*target, **{"cluster_id": "c2", **of_target}), owned=owned or {})
+    return decide(mirror or a_mirror(), here, there, known, NOW)
 
 
 def findings(made: Plan, check: str) -> list[tuple[str, str, str]]:
