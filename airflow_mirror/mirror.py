@@ -28,7 +28,7 @@ from airflow_mirror.common.knobs import (
     whole,
 )
 from airflow_mirror.common.nearest import nearest
-from airflow_mirror.common.patterns import exact, is_name, matches
+from airflow_mirror.common.patterns import exact, matches, name_of
 from airflow_mirror.common.policy import (
     DRILL_PREFIX,
     OWN_GROUPS,
@@ -427,9 +427,14 @@ class Mirror:
         return matches(self.groups, group) and not (matches(self.exclude_groups, group) or group.startswith(OWN_IDS))
 
     @property
+    def named_groups(self) -> tuple[str, ...]:
+        """Those of ``groups`` that are names: who asks for one of them hears of it, also where none is listed."""
+        return tuple(name for name in map(name_of, self.groups) if name is not None and self.selects_group(name))
+
+    @property
     def names_its_groups(self) -> bool:
         """Whether ``groups`` holds names alone: then nothing depends on which groups a cluster lists."""
-        return all(map(is_name, self.groups))
+        return None not in map(name_of, self.groups)
 
     def leaves_behind(self, group: str) -> bool:
         """Return whether ``group`` may be a reader's, and does not belong to this flow."""

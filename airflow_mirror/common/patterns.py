@@ -99,6 +99,14 @@ def is_name(pattern: str) -> bool:
     return not re.search(r"[\\^$*+?{}\[\]|()]", pattern)
 
 
+def name_of(pattern: str) -> str | None:
+    """Return the one name that is meant: as it stands, or with what is special escaped (:func:`exact`); None: several."""
+    rest, escaped = re.subn(r"\\\W", "", pattern)
+    if not is_name(rest):
+        return None
+    return re.sub(r"\\(\W)", r"\1", pattern) if escaped else pattern
+
+
 def exact(name: str) -> str:
     """Return a pattern that matches this name alone: in most names a dot stands for any character."""
     return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else re.escape(name)

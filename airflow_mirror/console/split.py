@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from airflow_mirror.common.patterns import is_name, matches, parse
+from airflow_mirror.common.patterns import matches, parse
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
 from airflow_mirror.console.command import add_mirror, command
 from airflow_mirror.console.steps import add_steps, walk
@@ -121,7 +121,7 @@ def _groups_of(whole: Plan, source: ClusterAdmin) -> tuple[list[str], list[str]]
             "Grant it (airflow-mirror rights), or nobody knows which topics belong together.",
         )
     # Who asks for a group by its name is told that it may not see it. Those that are gone by now have no positions.
-    known = {*whole.groups, *filter(is_name, mirror.groups)}
+    known = {*whole.groups, *mirror.named_groups}
     names = sorted({one.group_id for one in source.groups()} | known)
     return names, [name for name in names if mirror.selects_group(name)]
 

@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.common.patterns import is_name
 from airflow_mirror.cutover.attempt import Attempt, Settled
 from airflow_mirror.cutover.groups_at_rest import EMPTY, Positions, come_to_rest, moving, positions_of, selected
 from airflow_mirror.cutover.platform import Side
@@ -130,7 +129,7 @@ def _left_out(run: Attempt) -> dict[str, str]:
     """Return what it means for each group that is left out. The source is asked nothing of them: one may hang there."""
     selected_groups = sync.selected(run.source, run.mirror).keys()
     # One that the source hides from us is no slip: nobody could leave it out by name otherwise.
-    known = set(filter(run.mirror.selects_group, {*run.plan.groups, *filter(is_name, run.mirror.groups)}))
+    known = {*filter(run.mirror.selects_group, run.plan.groups), *run.mirror.named_groups}
     if unknown := sorted(set(run.request.leave_out_groups) - selected_groups - known):
         raise InputError(
             f"leave_out_groups names {', '.join(map(repr, unknown))}, and the source has no such group that would move. "

@@ -77,6 +77,6 @@ def _listed(cluster: ClusterAdmin, mirror: Mirror, left_out: Collection[str]) ->
     """Return the groups whose list a mirror goes by, with DESCRIBE where the cluster would list them."""
     if not mirror.names_its_groups:
         return {ANY: () if hides_groups(cluster) else ("DESCRIBE",)}
-    named = sorted({group for group in mirror.groups if mirror.selects_group(group)}.difference(left_out))
+    named = sorted({*mirror.named_groups}.difference(left_out))
     hidden = unlisted(cluster, named)
     return {group: () if group in hidden else ("DESCRIBE",) for group in named}

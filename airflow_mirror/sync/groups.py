@@ -18,7 +18,6 @@ from types import MappingProxyType
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.common.patterns import is_name
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import GroupActive, MissingRight, NotKept, first_of
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -99,8 +98,8 @@ class Readers:
         mirror = self.mirror
         if self.every and not found and not mirror.names_its_groups and hides_groups(admin):
             return [not_listed(admin, ANY)]
-        known = filter(mirror.selects_group, {*self.known, *filter(is_name, mirror.groups)})
-        return hidden_groups(admin, sorted({*known}.difference(found)))
+        known = {*filter(mirror.selects_group, self.known), *mirror.named_groups}
+        return hidden_groups(admin, sorted(known.difference(found)))
 
 
 def translate(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_mirror.common.patterns import matches, parse
+from airflow_mirror.common.patterns import exact, matches, name_of, parse
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.mirror import Mirror
 
@@ -124,6 +124,23 @@ def test_what_a_later_python_may_read_otherwise_is_refused(pattern: str) -> None
 def test_what_nobody_knows_is_an_error_with_its_cause() -> None:
     with pytest.raises(InvalidField, match="unterminated character set"):
         parse("topics", ["["], commas=True)
+
+
+@given(st.text(min_size=1))
+def test_a_pattern_that_was_made_of_a_name_is_one(name: str) -> None:
+    assert name_of(exact(name)) == name and matches([exact(name)], name)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("team.orders", "team.orders"), (r"team\.orders", "team.orders"), (r"team-a\.orders", "team-a.orders"),
+        (r"a\ b", "a b"), (r"a\\b", r"a\b"), (r"team\..*", None), (r"\d", None), (r"\w\.b", None), ("a|b", None),
+        ("a\\", None),
+    ],
+)  # fmt: skip
+def test_people_name_one_group_with_and_without_escapes(pattern: str, name: str | None) -> None:
+    assert name_of(pattern) == name
 
 
 @given(st.lists(st.from_regex(r"[a-z.|?+*()\[\]\\0-9^&-]{1,8}", fullmatch=True), min_size=1, max_size=3))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.common.patterns import exact
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import InputError, InvalidField
 from airflow_mirror.kafka import session
@@ -464,7 +465,7 @@ def test_groups_that_the_principal_may_not_see_are_no_whole() -> None:
     (found,) = [f for f in plan(here).findings if f.check == "groups"]
     assert "a cutover only warns of that again" in found.remedy, "its preview does"
     assert levels(plan(replace(here, hides_groups=False)), "groups") == ["pass"]
-    for seen in ([], ["seen"]):  # who names it is told whether it is there
+    for seen in ([], ["seen"], ["seen", exact("team.orders")]):  # who names it is told whether it is there
         assert levels(plan(here, mirror=a_mirror(groups=seen)), "groups") == ["pass"]
 
 
