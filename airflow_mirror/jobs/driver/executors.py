@@ -65,14 +65,17 @@ def modules_wanted() -> dict[str, str]:
 
 
 def slots(context: SparkContext) -> int:
-    """Return how many tasks run at the same time on the current executors."""
+    """Return how many tasks run at the same time on the current executors; without any, what the cluster may give."""
+    return _running(context) or int(context.defaultParallelism)
+
+
+def _running(context: SparkContext) -> int:
     if is_local(context.master):
         return int(context.defaultParallelism)
     jvm: Any = context._jsc
     scala = jvm.sc()
     # defaultParallelism is a setting, and never below 2; this is the scheduler's own count.
-    running = int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
-    return running or int(context.defaultParallelism)
+    return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
 
 
 def await_slots(context: SparkContext, tails: int, stopping: threading.Event, begun: float) -> None:
@@ -84,21 +87,21 @@ def await_slots(context: SparkContext, tails: int, stopping: threading.Event, be
     :raises InputError: a local master runs fewer.
     :raises TryAgain: so do the executors that the cluster gives within five minutes.
     """
-    if slots(context) >= tails:
+    if _running(context) >= tails:
         return
     cause, otherwise = "each needs one that runs all the time", "or follow them in several applications."
     if is_local(context.master):
         raise InputError(_too_few(context, tails), cause, f"Give local[{tails}] or more, {otherwise}")
     with _queued(context, tails):
         for waited_s in _waiting(context, stopping, begun):
-            if slots(context) >= tails:
+            if _running(context) >= tails:
                 return
             if waited_s > _PATIENCE_S:
                 raise TryAgain(_too_few(context, tails), cause, f"Give the application more cores, {otherwise}")
 
 
 def _too_few(context: SparkContext, tails: int) -> str:
-    return f"{tails} sources are followed, and {context.master} runs {count(slots(context), 'task')} at the same time"
+    return f"{tails} sources are followed, and {context.master} runs {count(_running(context), 'task')} at the same time"
 
 
 def handover_for(context: SparkContext, settings_from: str, *references: str) -> Handover:

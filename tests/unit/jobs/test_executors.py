@@ -317,6 +317,14 @@ def test_cluster_that_gives_executors_to_waiting_tasks_hears_of_the_tails() -> N
     assert context.queued == [3] and context.has_cancelled()
 
 
+def test_slots_that_a_cluster_only_may_give_are_none_yet() -> None:
+    """Its executors were given back while a tail rested: what Spark takes for its parallelism then is a setting."""
+    context: Any = Context(slots=0, master="spark://host:7077", grown=2)
+    context.defaultParallelism = 2
+    executors.await_slots(context, 2, threading.Event(), time.monotonic())
+    assert context.queued == [2]
+
+
 def test_cluster_that_begins_without_an_executor_hears_of_the_job() -> None:
     """Dynamic allocation begins with none, and gives one to a task that waits: the check waited before its first."""
     context: Any = Context(slots=0, master="yarn", grown=1)
