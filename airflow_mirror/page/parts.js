@@ -167,7 +167,7 @@ function Fence({ row }) {
     const left = fence.until == null ? null : fence.until - now;
     return h(Box, { key: fence.run, bg: fence.kept ? "bg.subtle" : "orange.subtle", borderRadius: "md", px: 3, py: 2, my: 2, role: "status" },
       h(Flex, { gap: 3, wrap: "wrap", align: "baseline" },
-        h(Text, { fontWeight: 600, color: fence.kept ? "fg" : "orange.fg" }, fence.kept ? "Source stays fenced" : "Source FENCED"),
+        h(Text, { fontWeight: 600, color: fence.kept ? "fg" : "orange.fg" }, fence.kept ? "By the ledger the source stays fenced" : "Source FENCED"),
         left != null && h(Text, { fontWeight: 600, fontVariantNumeric: "tabular-nums", color: left < 60 ? "red.fg" : "orange.fg" },
           left > 0 ? `${clock(left)} left` : "its time is over: guards lift it"),
         h(Text, { fontSize: "sm" }, `${fence.name || fence.kind} · cutover ${fence.run}, attempt ${fence.attempt}, ${fence.text} · since ${date(fence.since)}`)),

@@ -27,6 +27,7 @@ from airflow_mirror.cutover.decision import (
 )
 from airflow_mirror.cutover.drift import drift
 from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.html import render
 from airflow_mirror.cutover.report import FenceRecord, GroupRecord
 from airflow_mirror.errors import (
     BrokerError,
@@ -367,6 +368,8 @@ def test_looking_again_says_what_became_of_source_and_fence(
     assert left is not None and left.steps[-1].evidence == evidence
     assert "the source was written since" in caplog.text and "is not up any more" in caplog.text
     assert not left.summary()["fence_kept"], "whoever reads that takes the source for fenced"
+    drawn = render(left)
+    assert "the source refuses writers" not in drawn and "gone or incomplete" in drawn
 
 
 def test_fence_that_is_decided_to_be_lifted_is_not_up_whatever_the_report_says(finished: Attempt) -> None:
