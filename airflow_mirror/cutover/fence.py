@@ -255,7 +255,7 @@ class AclFence:
 
     # --- names at the source ---
 
-    def standing(self, mirror: str, target_id: str = "") -> dict[str, bool]:
+    def standing(self, mirror: str, target_id: str) -> dict[str, bool]:
         """Return the names that fences of a mirror have at the source, each with whether its opening is announced.
 
         :param target_id: of the mirror's target; "": mirrors of that name to any target.
@@ -282,14 +282,14 @@ class AclFence:
         return check
 
     def require_no_other(
-        self, mirror: str, topics: Collection[str], run: str = "", target_id: str = ""
+        self, mirror: str, topics: Collection[str], target_id: str, run: str = ""
     ) -> list[str]:  # fmt: skip
         """Return :meth:`others` unless one of them may be about some of these topics, or one of ours is left.
 
         It denies to everybody, or, once it was swapped for the way back, to principals by name. Which topics a fence is
         about its name does not say: so a site's own rule counts too while fences of others stand.
 
-        :param run: several processes raise the fence of this run together. :param target_id: as in :meth:`standing`.
+        :param target_id: as in :meth:`standing`. :param run: several processes raise the fence of this run together.
         :raises FenceStands: one of this mirror is. :raises FencedByAnother: names the topics and the fences.
         """
         names = self.standing(mirror, target_id)
@@ -305,7 +305,7 @@ class AclFence:
             raise FencedByAnother(self._source.role, denied, others)
         return others
 
-    def others(self, mirror: str, target_id: str = "") -> list[str]:
+    def others(self, mirror: str, target_id: str) -> list[str]:
         """Return the fences of other mirrors that stand at the source, as ``mirror:run:attempt``.
 
         :param target_id: as in :meth:`standing`.
@@ -324,7 +324,7 @@ class AclFence:
         return sorted(its.intersection(self._listed(resource_type="TOPIC")))
 
     def left(
-        self, mirror: str, topics: Iterable[str], but: Collection[Acl], name: str, target_id: str = ""
+        self, mirror: str, topics: Iterable[str], but: Collection[Acl], name: str, target_id: str
     ) -> list[Acl]:  # fmt: skip
         """Return the rules that keep everybody out of topics, and those that name a mirror's fences, but for some.
 

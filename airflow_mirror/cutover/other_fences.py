@@ -108,7 +108,7 @@ def require_no_other(
     :raises FenceStands: :raises FencedByAnother: as :meth:`.fence.AclFence.require_no_other`.
     """
     look = partial(
-        fence.require_no_other, plan.mirror.name, [t.source_topic for t in plan.topics], run, plan.target_cluster_id
+        fence.require_no_other, plan.mirror.name, [t.source_topic for t in plan.topics], plan.target_cluster_id, run
     )  # fmt: skip
     others = look()
     # Each of them, so that their plans are at hand when `Raised.claim` looks again, behind its own name.

@@ -155,7 +155,7 @@ def test_fence_on_a_topic_open_to_everybody_spares_readers(world: World) -> None
     with Member(world, f"{world.topic}-reader"):
         pass
     fence.lift(intent, name, unfenced)
-    assert world.acls() == [] and not fence.standing(world.mirror.name)
+    assert world.acls() == [] and not fence.standing(world.mirror.name, "")
 
 
 def test_topic_without_acls_is_not_fenced_on_a_guess(world: World) -> None:

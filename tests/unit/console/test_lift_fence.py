@@ -319,4 +319,4 @@ def test_fence_that_goes_up_while_rules_are_looked_at_explains_them(target: Targ
 def test_fences_of_other_mirrors_are_told_from_ones_own(target: Target) -> None:
     target.add(*(_named(name_of(mirror, "monday", "1"), "DESCRIBE") for mirror in ("flow", "flow-2")))
     with ClusterAdmin(target.src.config) as source:
-        assert AclFence(source).others("flow") == ["flow-2:monday:1"]
+        assert AclFence(source).others("flow", "") == ["flow-2:monday:1"]

@@ -307,11 +307,11 @@ def test_fences_of_other_targets_keep_no_fence_up(run: Attempt) -> None:
     fence.raise_(fence.intent(["audit"]), other, unfenced)
     go_up(run)
     raised = Raised.by(run)
-    raised.claim(fence.others("flow"), unfenced)
+    raised.claim(fence.others("flow", ""), unfenced)
     raised.raise_rules(unfenced)
     assert raised.begin("somebody") and raised.undo()
     denied = {acl.name for acl in run.source.describe_acls(resource_type="TOPIC") if acl.permission == "DENY"}
-    assert denied == {"audit"} and fence.standing("flow") == {}
+    assert denied == {"audit"} and fence.standing("flow", "") == {}
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_another_mirror_whose_plan_is_lost_may_be_about_any_topic(
         with pytest.raises(FencedByAnother, match="other:r1:1"):
             Raised.by(run).claim([], unfenced)
     else:
-        Raised.by(run).claim(fence.others("flow") if known else [], unfenced)
+        Raised.by(run).claim(fence.others("flow", "") if known else [], unfenced)
 
 
 def decide_other(run: Attempt, plan: Plan, phase: str) -> None:

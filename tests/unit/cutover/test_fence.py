@@ -31,7 +31,7 @@ def up_and_down(cluster: Acls, *topics: str, **how: bool) -> list[str]:
     intent = AclFence(cluster, **how).intent(topics)  # type: ignore[arg-type]
     assert cluster.acls == before and cluster.done == []
     AclFence(cluster, **how).raise_(intent, NAME, unfenced)  # type: ignore[arg-type]
-    assert AclFence(cluster).is_up(intent) and AclFence(cluster).standing("flow") == {NAME: False}  # type: ignore[arg-type]
+    assert AclFence(cluster).is_up(intent) and AclFence(cluster).standing("flow", "") == {NAME: False}  # type: ignore[arg-type]
     decided = Intent.of(json.loads(json.dumps(intent.value())), topics)
     assert decided == intent
     AclFence(cluster).lift(decided, NAME, unfenced)  # type: ignore[arg-type]
@@ -177,6 +177,6 @@ def test_names_of_mirrors_that_begin_alike_are_told_apart() -> None:
     fence = AclFence(cluster)  # type: ignore[arg-type]
     for mirror in ("flow", "flow.eu", "flo"):
         fence.announce(name_of(mirror, "monday", "1"), unfenced)
-    assert fence.standing("flow") == {NAME: True}
+    assert fence.standing("flow", "") == {NAME: True}
     with pytest.raises(FenceStands, match="'monday' is named at the source"):
-        fence.require_no_other("flow", ["orders"])
+        fence.require_no_other("flow", ["orders"], "")

@@ -129,7 +129,7 @@ def test_fence_that_is_raised_after_it_was_lifted_is_taken_back(tmp_path: Path, 
         walk(run)
     denied = sorted(a.name for a in source.acls if a.resource_type == "TOPIC")
     assert denied == (["orders", "payments"] if next_ends == "kept" else [])
-    named = AclFence(source).standing("flow")  # type: ignore[arg-type]
+    named = AclFence(source).standing("flow", "")  # type: ignore[arg-type]
     assert named == ({name_of("flow", run.kept.run, seconds[0].me): False} if denied else {})
 
 
@@ -363,7 +363,7 @@ def test_source_says_whose_fence_it_is_while_the_ledger_is_away(tmp_path: Path, 
         AclFence(source).announce(name, unfenced)  # type: ignore[arg-type]
         with pytest.raises(MayBeOpen, match="about to be opened"):
             lifts(tmp_path, source=source, ledger=Away(), run=run.kept.run)
-        assert AclFence(source).standing("flow") == {name: True}  # type: ignore[arg-type]
+        assert AclFence(source).standing("flow", "") == {name: True}  # type: ignore[arg-type]
         assert lifts(tmp_path, source=source, ledger=Away(), run=run.kept.run, include_retained=True)
         assert not source.acls, "the name goes with the fence"
         return

@@ -402,7 +402,7 @@ def test_a_fence_of_another_mirror_that_came_in_the_same_second_is_left_alone(wo
         fence_returned(world.both(), "m", fence, limits=QUICK)
     there = fence_state(world.ledger().values(), "m")
     assert there is not None and (there.phase, Intent.of(there.intent, ["a", "b"]).pending) == (OPENED, True)
-    assert fence.standing("m") == {} and fence.standing("other") == {fence.other: False}
+    assert fence.standing("m", "") == {} and fence.standing("other", "") == {fence.other: False}
     assert raises == (rule("a", "WRITE", "DENY") in world.source.acls)
     fence.lift(Intent(topics=("a", "b")), fence.other, unfenced)
     assert world.fence().offsets == 3 and world.is_fenced()

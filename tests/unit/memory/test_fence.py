@@ -51,6 +51,6 @@ def test_names_of_fences_stand_at_the_source() -> None:
     one, other = AclFence(MemoryAdmin(c)), AclFence(MemoryAdmin(c))
     name = name_of("flow", "r1", "a")
     one.raise_(one.intent(["orders"]), name, unfenced)
-    assert other.standing("flow") == {name: False} and other.standing("another") == {}
+    assert other.standing("flow", "") == {name: False} and other.standing("another", "") == {}
     one.announce(name, unfenced)
-    assert other.standing("flow") == {name: True}
+    assert other.standing("flow", "") == {name: True}
