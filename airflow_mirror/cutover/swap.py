@@ -16,7 +16,7 @@ from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.fence import AclFence, name_of
 from airflow_mirror.cutover.intent import Intent, by_key, fence_text
 from airflow_mirror.cutover.mirror_only_fence import spare
-from airflow_mirror.cutover.platform import Platform, Side
+from airflow_mirror.cutover.platform import Platform, Side, require_source
 from airflow_mirror.cutover.raised import intent_of
 from airflow_mirror.errors import FenceGone, FenceNotSwapped, LedgerMissing
 from airflow_mirror.kafka.model import Acl
@@ -33,6 +33,7 @@ def swap_fence(
     :param check_only: change nothing.
     :raises FenceNotSwapped: it is not possible, or no cutover has kept such a fence. :raises FenceGone: it is not up.
         Nothing was changed.
+    :raises InputError: the source is another cluster than the fenced one. Nothing was changed.
     :raises FenceUnproven: a broker does not know of it in time; nobody may write. Call it again.
     :raises CutoverTakenOver: somebody lifts the fence meanwhile.
     """
@@ -44,6 +45,8 @@ def swap_fence(
         raise FenceNotSwapped([f"no cutover of mirror {mirror!r} has finished with a fence that it kept"])
     if state.kind != AclFence.kind:
         raise FenceNotSwapped([f"it is a callable ({state.name}): only ACLs tell the mirror from applications"])
+    # What is decided below would lift the fence of the right one with the rules of another.
+    require_source(source.admin, on.target.plan(mirror, state.plan, state.revision))
     fence, intent = AclFence(source.admin, clock=source.clock), intent_of(on.target, mirror, state)
     # Swapped so, a fence that somebody has opened by hand would shut applications out that write there by now.
     if not fence.is_up(intent):

@@ -67,3 +67,16 @@ def test_principal_that_nobody_knows_is_asked_for(rules: Rules, capsys: pytest.C
 def test_mirror_without_a_kept_fence_is_said(rules: Rules, capsys: pytest.CaptureFixture[str]) -> None:
     assert swap("--principal", "User:m", mirror="flo") == 1
     assert "no cutover of mirror 'flo' has finished with" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [[], ["--yes"]])
+def test_no_rule_of_another_cluster_is_swapped_or_decided(
+    rules: Rules, src: DrivenCluster, dst: LedgerCluster, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    """Rules of another cluster's topics of the same names were decided, and its fence was swapped."""
+    there, decided = rules.now, dst.ledger.values()
+    src.cluster_id = "another"
+    assert swap("--principal", "User:m", *options) == 2
+    said = capsys.readouterr()
+    assert "the source is cluster another; mirror 'flow' copied from s" in said.err and said.out == ""
+    assert rules.now == there and dst.ledger.values() == decided
