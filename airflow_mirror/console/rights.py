@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from airflow_mirror.console.acl_script import script
 from airflow_mirror.console.clusters import HELP, config_of
 from airflow_mirror.console.command import add_json, command
-from airflow_mirror.errors import InputError, InvalidField
+from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.principal import given_principal
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.rights import COMMANDS, NEWEST, ROLES, SIDES, SOURCE, Rights, Version, rights_of
 from airflow_mirror.plan.selection import select_topics
@@ -87,11 +87,11 @@ def _names(source: str, mirror: Mirror) -> list[str]:
 def _known(arguments: argparse.Namespace, side: str) -> _Known:
     """Return what is known of a cluster; it is asked if it is named.
 
-    :raises InputError: nobody says whose rights these are.
+    :raises InputError: nobody says whose rights these are, or what is said is no principal.
     """
     cluster, version = getattr(arguments, side), getattr(arguments, f"{side}_version")
-    if arguments.principal is not None and not re.fullmatch(r"\w+:.+", arguments.principal):
-        raise InvalidField("--principal", arguments.principal, "no principal", f"Write User:{arguments.principal}.")
+    if arguments.principal is not None:
+        given_principal("--principal", arguments.principal)
     if cluster is not None:
         with ClusterAdmin(config_of(cluster, side)) as admin:
             principal = arguments.principal or WireSettings.from_config(admin.config).principal

@@ -12,7 +12,7 @@ from airflow_mirror.cutover.decision import fence_state
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.swap import swap_fence
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.principal import own_principal
+from airflow_mirror.kafka.principal import given_principal, own_principal
 
 _TEXT = """\
 Swap the fence that a finished cutover has kept for one that spares the mirror's principal on the source, so that a
@@ -43,11 +43,12 @@ def add(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    name = arguments.mirror
+    name, asked = arguments.mirror, arguments.principal
+    # Before any cluster is asked: whom a fence spares is decided once, and a name that brokers know nobody by stays.
+    given = {} if asked is None else {"source": given_principal("--principal", asked)}
     with target_of(arguments) as target:
         fence = fence_state(Side(target).ledger.values(), name)
         with ClusterAdmin(config_of(source_of(arguments, target, fence), "source")) as source:
-            given = {} if arguments.principal is None else {"source": arguments.principal}
             own = own_principal(source, given)
             lines = swap_fence(Platform.of(source, target, arguments.clock), name, own, check_only=not arguments.yes)
     for line in lines:

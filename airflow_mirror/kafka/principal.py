@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from airflow_mirror.errors import InvalidField
@@ -24,3 +25,13 @@ def own_principal(cluster: ClusterAdmin, own: Mapping[str, str]) -> str:
             f'Name it: {{"{cluster.role}": "User:..."}}.',
         )
     return principal
+
+
+def given_principal(option: str, text: str) -> str:
+    """Return the principal that an option names.
+
+    :raises InvalidField: it has no type in front; to brokers it would be nobody.
+    """
+    if not re.fullmatch(r"\w+:.+", text):
+        raise InvalidField(option, text, "no principal", f"Write User:{text}.")
+    return text

@@ -64,6 +64,18 @@ def test_principal_that_nobody_knows_is_asked_for(rules: Rules, capsys: pytest.C
     assert swap(source="by_certificate") == 2 and "which principal" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["mirror", "User:", ":mirror"])
+def test_what_is_no_principal_is_not_decided_to_be_spared(
+    rules: Rules, dst: LedgerCluster, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """It was decided for good: with the right one behind it, the fence "spares mirror already"."""
+    there, decided = rules.now, dst.ledger.values()
+    assert swap("--principal", name, "--yes") == 2
+    assert f"--principal={name!r}\n  why: no principal" in capsys.readouterr().err
+    assert rules.now == there and dst.ledger.values() == decided
+    assert swap("--principal", "User:mirror", "--yes") == 0
+
+
 def test_mirror_without_a_kept_fence_is_said(rules: Rules, capsys: pytest.CaptureFixture[str]) -> None:
     assert swap("--principal", "User:m", mirror="flo") == 1
     assert "no cutover of mirror 'flo' has finished with" in capsys.readouterr().err
