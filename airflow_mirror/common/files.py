@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -10,18 +11,20 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+_DEVICES = Path("/dev")
 _AGAIN_S = 0.2  # between two tries to get a lock
 
 
 def replace_file(path: Path, content: str | bytes, *, durable: bool = True, mode: int | None = None) -> None:
     """Replace ``path`` with ``content`` atomically: a reader sees the old file or the new one, never a part.
 
-    Creates the directory if it does not exist.
+    Creates the directory if it does not exist. A link is replaced, and not what it leads to.
 
     :param durable: the file is on disk under its name when this returns; False for files that are only displayed.
     :param mode: permission bits; default: those that the process gives new files.
     :raises OSError: nothing was replaced, and no temporary file is left.
     """
+    _require_ordinary(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     # A unique name: two processes that replace the same file must not share a temporary file.
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -41,6 +44,15 @@ def replace_file(path: Path, content: str | bytes, *, durable: bool = True, mode
         raise
     if durable:
         sync(path.parent)
+
+
+def _require_ordinary(path: Path) -> None:
+    """Return if ``path`` may be replaced. :raises OSError: it is a device or a pipe, such as ``/dev/stdout``."""
+    # Root may rename a file over them, and every program of the host would write to that from then on. Redirected,
+    # /dev/stdout leads to an ordinary file. A directory has an error of its own.
+    special = path.exists() and not path.is_file() and not path.is_dir()
+    if special or path.parent.resolve() == _DEVICES:
+        raise OSError(errno.EINVAL, "no ordinary file, and it would be replaced by one", str(path))
 
 
 def sync(directory: Path) -> None:

@@ -45,6 +45,48 @@ def test_what_could_not_be_written_leaves_the_old_file(
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_pipe_is_not_replaced(tmp_path: Path, linked: bool) -> None:
+    """As root, ``ledger export /dev/stdout | gzip`` made a file of /dev/stdout."""
+    pipe = path = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    if linked:
+        path = tmp_path / "link"
+        path.symlink_to(pipe)
+    there = set(tmp_path.iterdir())
+    with pytest.raises(OSError, match="no ordinary file") as caught:
+        replace_file(path, "new")
+    assert caught.value.filename == str(path)
+    assert set(tmp_path.iterdir()) == there and pipe.is_fifo() and path.is_symlink() == linked
+
+
+def test_a_devices_link_is_not_replaced_wherever_it_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """/dev/stdout leads to a file where it is redirected."""
+    monkeypatch.setattr(files, "_DEVICES", (tmp_path / "dev").resolve())
+    link, redirected = tmp_path / "dev" / "stdout", tmp_path / "file"
+    link.parent.mkdir()
+    link.symlink_to(redirected)
+    redirected.write_text("old")
+    with pytest.raises(OSError, match="no ordinary file"):
+        replace_file(link, "new")
+    assert link.is_symlink() and redirected.read_text() == "old"
+
+
+def test_a_link_to_a_file_is_replaced_and_the_file_left(tmp_path: Path) -> None:
+    link, other = tmp_path / "link", tmp_path / "other"
+    other.write_text("old")
+    link.symlink_to(other)
+    replace_file(link, "new")
+    assert not link.is_symlink() and link.read_text() == "new" and other.read_text() == "old"
+
+
+def test_a_directory_has_its_own_error(tmp_path: Path) -> None:
+    (tmp_path / "directory").mkdir()
+    with pytest.raises(IsADirectoryError):
+        replace_file(tmp_path / "directory", "new")
+    assert list(tmp_path.iterdir()) == [tmp_path / "directory"]
+
+
 def test_durable_file_is_synced_before_and_after_its_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that is only shown is renamed without a sync."""
     done = []
