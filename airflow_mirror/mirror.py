@@ -6,7 +6,6 @@ connections, never their contents: it can't contain a secret.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -41,7 +40,7 @@ from airflow_mirror.common.policy import (
     is_topic_name,
     trace_topics,
 )
-from airflow_mirror.common.text_files import read_text
+from airflow_mirror.common.text_files import json_of, read_text, yaml_of
 from airflow_mirror.errors import InputError, InvalidField
 
 __all__ = ["Mirror"]
@@ -473,15 +472,13 @@ class Mirror:
     def from_file(cls, path: str | Path) -> Mirror:
         """Build from a YAML or JSON file.
 
-        :raises InputError: the file is missing or is not a mapping; InvalidField as in ``from_dict``.
+        :raises InputError: the file is missing, is not a mapping, or has a key twice; InvalidField as in ``from_dict``.
         """
-        import yaml
-
         text = read_text(Path(path), f"mirror file {str(path)!r}")
         try:
-            values = json.loads(text) if str(path).endswith(".json") else yaml.safe_load(text)
-        except (ValueError, yaml.YAMLError) as e:
-            raise InputError(f"mirror file {str(path)!r} is neither YAML nor JSON: {e}") from e
+            values = json_of(text) if str(path).endswith(".json") else yaml_of(text)
+        except ValueError as e:
+            raise InputError(f"mirror file {str(path)!r} can't be read as YAML or JSON: {e}") from e
         except RecursionError:
             raise InputError(f"mirror file {str(path)!r} is nested too deeply for a mapping of fields.") from None
         if not isinstance(values, dict):

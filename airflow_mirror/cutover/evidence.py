@@ -5,11 +5,11 @@ Pure: texts in, lines out. What is wrong first is named by its file and link.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from airflow_mirror.common.text_files import json_of
 from airflow_mirror.cutover.signing import fingerprint, is_signed
 from airflow_mirror.errors import LedgerNewer, NeedsHuman
 from airflow_mirror.ledger.chain import SEAL, Link, digest
@@ -78,7 +78,7 @@ def _broken(file: str, link: int | None, cause: str) -> NeedsHuman:
 
 def _read(file: str, text: str, key: Ed25519PublicKey | None) -> Proven:
     try:
-        values = json.loads(text, object_pairs_hook=_once)
+        values = json_of(text)
         if not isinstance(values, dict):
             raise ValueError("it is no object")
     except (ValueError, RecursionError) as e:
@@ -121,11 +121,3 @@ def _require_next(file: str, before: Link, link: Link) -> None:
     if link.before != before.digest:
         cause = f"it follows a link with digest {link.before}; that of link {before.number} is {before.digest}"
         raise _broken(file, link.number, cause)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse a key that comes twice: readers differ in which of the two counts."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key comes twice")
-    return found

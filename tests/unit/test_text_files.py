@@ -82,3 +82,32 @@ def test_a_file_in_another_encoding_is_told_to_be_none_in_utf_8(
     file.write_text(text, encoding="latin-1")
     with pytest.raises(InputError, match=f"{name}.* is no text in UTF-8. Save it as UTF-8."):
         read(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        (
+            "m.yaml",
+            "name: m\nsource: a\ntarget: b\ntopics: [x]\ngroups: [g]\ntopics: [y]\n",
+            "'topics' stands twice .line 6",
+        ),
+        ("m.yaml", "name: m\nprincipals: {User:a: User:b, User:a: User:c}\n", "'User:a' stands twice"),
+        ("m.json", '{"name": "m", "source": "a", "target": "b", "name": "n"}', "'name' stands twice"),
+    ],
+)
+def test_a_key_that_stands_twice_in_a_mirror_is_named(tmp_path: Path, name: str, text: str, says: str) -> None:
+    """The last one counted: a mirror without half of its topics."""
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=f"{name}' can't be read as YAML or JSON: the key {says}"):
+        Mirror.from_file(tmp_path / name)
+
+
+def test_merged_keys_may_be_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(
+        "<<: {name: m, source: a, target: b}\n<<: {topics: [x]}\nname: n\n"
+        "principals: {<<: {User:a: User:b}, User:a: User:c}\n"
+    )
+    mirror = Mirror.from_file(file)
+    assert (mirror.name, mirror.source, mirror.topics, mirror.principals) == ("n", "a", ("x",), {"User:a": "User:c"})

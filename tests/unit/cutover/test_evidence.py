@@ -153,7 +153,7 @@ def test_chains_of_two_mirrors_are_not_taken_for_one() -> None:
     ("text", "cause"),
     [
         ("", "no report"), ("[]", "no object"), ("{", "no report"), ('{"mirror": "m"}', "no link"),
-        ('{"a": 1, "a": 2, "seal": {}}', "a key comes twice"), ('{"seal": {"links": []}}', "no link"),
+        ('{"a": 1, "a": 2, "seal": {}}', "the key 'a' stands twice"), ('{"seal": {"links": []}}', "no link"),
         ('{"seal": {"links": [7]}}', "can't read"), ('{"seal": {"links": [{"v": 2}]}}', "can't read"),
     ],
 )  # fmt: skip
