@@ -309,8 +309,10 @@ class Mirror:
 
     def _check_ends(self) -> None:
         for end in ("source", "target"):
-            if not isinstance(getattr(self, end), str) or not getattr(self, end):
-                raise InvalidField(end, getattr(self, end), "no connection id", "Name a connection of type kafka.")
+            value = getattr(self, end)
+            if not isinstance(value, str) or not value:
+                shown = "(a mapping)" if isinstance(value, Mapping) else value  # perhaps of settings, a secret among them
+                raise InvalidField(end, shown, "no connection id", "Name a connection of type kafka.")
         if self.source == self.target:
             raise InvalidField(
                 "target", self.target, "source and target are the same connection", "Name two different clusters."
@@ -462,7 +464,8 @@ class Mirror:
             if key not in known:
                 meant = nearest(str(key), known)
                 remedy = f"Correct or remove it.{meant}" if meant else f"Known: {', '.join(sorted(known))}."
-                raise InvalidField(str(key), values[key], "a Mirror has no such field", remedy)
+                # No value: it may be of a connection's setting, and a secret.
+                raise InvalidField(str(key), "(set)", "a Mirror has no such field", remedy)
         for key in ("name", "source", "target"):
             if key not in values:
                 raise InvalidField(key, None, "required", "Add it to the Mirror.")
