@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,13 +17,15 @@ class Quiet(http.server.BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(handler: type[Quiet]) -> Iterator[str]:
-    """Yield the address of a server that runs for the block, without a path."""
+def serving(handler: type[Quiet], tls: ssl.SSLContext | None = None) -> Iterator[str]:
+    """Yield the address of a server that runs for the block, without a path. :param tls: of the server; None: plain."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()

@@ -68,7 +68,7 @@ def tokens_of(settings: Mapping[str, str], role: str) -> Tokens:
         if (of := next((of for begin, of in _OWN.items() if key.startswith(begin)), method)) != method:
             cause = f"has no effect: tokens of the {role} cluster come by {method}"
             raise InvalidField(key, "(set)", cause, f"Remove it, or set {METHOD}={of}.")
-    of_login = ("sasl.", "bootstrap.", callback.NAME)
+    of_login = ("sasl.", "bootstrap.", "https.", callback.NAME)
     same = role, *sorted(one for one in settings.items() if one[0].startswith(of_login))
     return shared(same, lambda: _MAKERS[method](get, role, get("bootstrap.servers")))
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import ipaddress
 import json
+import os
 import re
+import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -15,6 +17,7 @@ from airflow_mirror.errors import ClusterUnreachable, InvalidField
 
 _TIMEOUT_S = 20.0
 _URL = "sasl.oauthbearer.token.endpoint.url"
+_CA, _CA_TEXT = "https.ca.location", "https.ca.pem"
 _MOST_BYTES = 65_536
 _SCOPE = "Correct sasl.oauthbearer.scope. Entra's ends in /.default, such as https://NAMESPACE.servicebus.windows.net/.default."
 _REFUSALS = {  # of RFC 6749, and Entra's for an application that is not there -> what to do
@@ -29,7 +32,7 @@ _REFUSALS = {  # of RFC 6749, and Entra's for an application that is not there -
 def maker(get: Get, role: str, bootstrap: str) -> Maker:
     """Return what asks an OIDC token endpoint, as a client with a secret.
 
-    :raises InvalidField: a grant is not supported, or a setting is missing.
+    :raises InvalidField: a grant is not supported, a setting is missing, or certificates can't be read.
     """
     grant = get("sasl.oauthbearer.grant.type", "client_credentials")
     if grant != "client_credentials":
@@ -43,7 +46,8 @@ def maker(get: Get, role: str, bootstrap: str) -> Maker:
     if not host or not (there.scheme == "https" or (there.scheme == "http" and _is_this_host(host))):
         cause = "the client's secret would go there unencrypted, or nowhere"
         raise InvalidField(_URL, url, cause, "Give a full https:// URL; http:// only leads to this host, for tests.")
-    opener, extensions = urllib.request.build_opener(_Stay), extensions_of(get)
+    opener = urllib.request.build_opener(_Stay, urllib.request.HTTPSHandler(context=_context(get)))
+    extensions = extensions_of(get)
 
     def make() -> Token:
         client, secret = get("sasl.oauthbearer.client.id"), get("sasl.oauthbearer.client.secret")
@@ -61,10 +65,30 @@ def maker(get: Get, role: str, bootstrap: str) -> Maker:
             if isinstance(e, urllib.error.HTTPError):
                 with e:  # an error response holds a connection of its own
                     _raise_for_good(e, url)
+            if isinstance(why := getattr(e, "reason", None), ssl.SSLCertVerificationError):
+                remedy = f"Give the certificate of its CA: {_CA}, or {_CA_TEXT}. Or correct the address."
+                raise InvalidField(_URL, url, f"its certificate is refused: {why.verify_message}", remedy) from None
             cause = f"the token endpoint {url} returned no token: {type(e).__name__} {getattr(e, 'code', '')}"
             raise ClusterUnreachable(role, bootstrap, cause.strip()) from None
 
     return Maker(make)
+
+
+def _context(get: Get) -> ssl.SSLContext:
+    """Return what verifies the endpoint's certificate: by the settings, else by what the host trusts."""
+    location, text = get(_CA), get(_CA_TEXT)
+    try:
+        if text:
+            return ssl.create_default_context(cadata=text)
+        if location in ("", "probe"):
+            return ssl.create_default_context()
+        if os.path.isdir(location):
+            return ssl.create_default_context(capath=location)
+        return ssl.create_default_context(cafile=location)
+    except (OSError, ValueError) as e:
+        key, shown = (_CA_TEXT, "(text)") if text else (_CA, location)
+        cause = f"no usable PEM certificates: {getattr(e, 'strerror', None) or e}"
+        raise InvalidField(key, shown, cause, "Give the CA's PEM file.") from None
 
 
 def _raise_for_good(answer: urllib.error.HTTPError, url: str) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 import time
 import urllib.parse
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import ClusterUnreachable, InvalidField, TryAgain
 from airflow_mirror.wire.login import _mechanism
 from airflow_mirror.wire.settings import WireSettings
+from sandbox.certificates import Authority
 from tests import loopback
 
 SECRET = "s3cr3t-value"
@@ -49,7 +52,7 @@ def token_endpoint() -> Iterator[tuple[str, list[dict[str, Any]], list[tuple[int
         yield f"{url}/token", seen, answers
 
 
-def oidc(url: str) -> WireSettings:
+def oidc(url: str, **more: str) -> WireSettings:
     return built(
         {
             "security.protocol": "SASL_PLAINTEXT",
@@ -61,7 +64,26 @@ def oidc(url: str) -> WireSettings:
             "sasl.oauthbearer.extensions": "logicalCluster=lkc-1,identityPoolId=pool-2",
             "sasl.oauthbearer.token.endpoint.url": url,
         }
+        | {name.replace("_", "."): value for name, value in more.items()}
     )
+
+
+@pytest.fixture
+def encrypted_endpoint(tmp_path: Path) -> Iterator[tuple[str, Authority]]:
+    """Yield the address of a token endpoint, and the authority of its certificate, which stands in ``ca.pem``."""
+
+    class Handler(loopback.Quiet):
+        def do_POST(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"access_token": "one", "expires_in": 3600}')
+
+    authority = Authority("of the site")
+    authority.broker_settings(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "broker.pem")
+    with loopback.serving(Handler, context) as url:
+        yield f"{url}/token", authority
 
 
 def test_one_token_serves_all_connections_while_it_is_fresh(token_endpoint: Any) -> None:
@@ -192,6 +214,31 @@ def test_secret_is_not_sent_on_to_where_a_token_endpoint_redirects(token_endpoin
 def test_token_endpoint_without_encryption_is_refused(url: str) -> None:
     with pytest.raises(InvalidField, match=r"token\.endpoint\.url.*unencrypted.*https://"):
         oidc(url)
+
+
+def test_certificate_of_a_token_endpoint_is_trusted_by_the_settings(
+    encrypted_endpoint: tuple[str, Authority], tmp_path: Path
+) -> None:
+    """They were taken, and without effect. Who corrects them in a process gets a token: it is another login."""
+    url, authority = encrypted_endpoint
+    for more in ({}, {"https_ca_location": "probe"}, {"https_ca_pem": Authority("another").certificate}):
+        with pytest.raises(InvalidField, match=r"its certificate is refused: .*certificate.*https\.ca\.location") as e:
+            _mechanism(oidc(url, **more), "b1").auth_bytes()
+        assert SECRET not in str(e.value)
+    for more in ({"https_ca_location": str(tmp_path / "ca.pem")}, {"https_ca_pem": authority.certificate}):
+        assert b"Bearer one" in _mechanism(oidc(url, **more), "b1").auth_bytes()
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"https_ca_location": "/nowhere/ca.pem"}, "https.ca.location='/nowhere/ca.pem'.*No such file"),
+        ({"https_ca_pem": "none"}, r"https.ca.pem='\(text\)'.*no usable PEM"),
+    ],
+)
+def test_certificates_that_are_none_are_named(more: dict[str, str], says: str) -> None:
+    with pytest.raises(InvalidField, match=says):
+        oidc("https://idp.example.com/token", **more)
 
 
 @pytest.mark.parametrize("url", ["https://idp.example.com/token", "http://localhost:1/", "http://[::1]:1/"])
