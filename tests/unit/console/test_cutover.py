@@ -173,10 +173,11 @@ def test_done_is_status_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 _DONE = """\
 import argparse, pathlib, sys
-from airflow_mirror.console import cutover
+from airflow_mirror.console import cutover, output
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
 
+output.tolerate()
 report = CutoverReport(mirror="flow", plan_hash="p", outcome="cut_over")
 kept = ReportStore(None, "flow", "r", pathlib.Path("r"))
 sys.exit(cutover._do(argparse.Namespace(json=False), kept, "source", lambda: None, lambda: report))
@@ -196,6 +197,23 @@ def test_output_that_can_not_be_written_undoes_nothing() -> None:
     assert done.returncode == 3
     assert "No space left on device" in done.stderr and "start no producers on the source" in done.stderr
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_output_that_is_closed_is_no_failure(closed: str) -> None:
+    """Python has no standard output then, and the end of a cutover that was done had the status of backing out."""
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$0" -c "$1" {closed}', sys.executable, _DONE], capture_output=True, text=True
+    )  # fmt: skip
+    assert done.returncode == 0 and "error" not in done.stdout + done.stderr
+
+
+def test_error_is_no_output_where_errors_are_dropped() -> None:
+    program = "import sys; from airflow_mirror.console.main import main; sys.exit(main(['no']))"
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, program], capture_output=True, text=True
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
 
 
 def test_errors_that_can_not_be_written_either_keep_the_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
