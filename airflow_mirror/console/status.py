@@ -160,22 +160,35 @@ def _look_at(source: ClusterAdmin, target: ClusterAdmin, rows: list[dict[str, An
         print(text % of, file=sys.stderr)
 
     on = Platform.of(source, target)
+    by_name = {row["mirror"]: row for row in rows}
     try:
         its_id = source.cluster_id()
-        by_name = {row["mirror"]: row for row in rows}
-        for name in [*by_name, *(one for one in FENCE.under(values) if one not in by_name)]:
-            row, fence = by_name.get(name, {}), fence_state(values, name)
-            plan = row.get("plan") or (fence and fence.plan)  # of one that is retired its last fence's is left
-            if not plan or on.target.plan(name, plan).source_cluster_id != its_id:
-                continue
-            facts = Facts(unexplained=told_unexplained(on, name, aside), fences_gone=told_gone(on, name, aside))
-            found = [str(one) for one in judge(facts, Limits(), ["fence", "fence_gone"])]
-            if row:
-                row["said"] = "\n".join(filter(None, [row["said"], *found])) or None
-            for line in [] if row else found:
-                aside("mirror %r, retired: %s", name, line)
     except MirrorError as e:
         aside("rules of the source that no record explains were not looked for: %s", e)
+        return
+    for name in [*by_name, *(one for one in FENCE.under(values) if one not in by_name)]:
+        row = by_name.get(name, {})
+        try:
+            found = _found(on, name, row, values, its_id, aside)
+        except MirrorError as e:  # a plan that was lost, a newer version's fence: the others' rules are looked for
+            aside("rules of mirror %r that no record explains were not looked for: %s", name, e)
+            continue
+        if row:
+            row["said"] = "\n".join(filter(None, [row["said"], *found])) or None
+        for line in [] if row else found:
+            aside("mirror %r, retired: %s", name, line)
+
+
+def _found(
+    on: Platform, name: str, row: Mapping[str, Any], values: Values, its_id: str, aside: Callable[..., None]
+) -> list[str]:
+    """Return what is wrong at the source with a mirror's rules; nothing, if it is another cluster than the mirror's."""
+    fence = fence_state(values, name)
+    plan = row.get("plan") or (fence and fence.plan)  # of one that is retired its last fence's is left
+    if not plan or on.target.plan(name, plan).source_cluster_id != its_id:
+        return []
+    facts = Facts(unexplained=told_unexplained(on, name, aside), fences_gone=told_gone(on, name, aside))
+    return [str(one) for one in judge(facts, Limits(), ["fence", "fence_gone"])]
 
 
 class View:

@@ -388,6 +388,25 @@ def test_kept_fence_is_looked_for_at_the_source_that_is_given(
     assert ("the fence of cutover r was kept behind an open target, and is gone" in said) is not there
 
 
+@pytest.mark.parametrize("broken", ["plan", "fence"])
+def test_mirror_whose_records_can_not_be_read_hides_no_rules_of_others(
+    dst: LedgerCluster, src: DrivenCluster, capsys: pytest.CaptureFixture[str], time: Time, broken: str
+) -> None:
+    """The look ended with it, before the next one."""
+    plan = plan_of(a_mirror(name="b"), topic_plan("b", {0: 0}, source_topic_id="id"), source_cluster_id=src.cluster_id)
+    keep(plan, dst.state, dst.ledger)
+    for mirror in ("a", "b"):
+        own(dst.ledger, mirror, mirror)
+    lost = {"plan/a": {"v": 1, "hash": "0" * 64}} if broken == "plan" else {"fence/a": {"v": 99}}
+    dst.ledger.decide(lambda _: lost)
+    src.rules = Rules(now=frozenset([rule("b", "WRITE", "DENY")]))
+    main(["status", "--target", "dst", "--source", "src", "--json"], time)
+    out, err = capsys.readouterr()
+    said = {row["mirror"]: row["said"] or "" for row in json.loads(out)}
+    assert "lift-fence --unexplained" in said["b"] and "lift-fence" not in said["a"]
+    assert "rules of mirror 'a' that no record explains were not looked for: " in err
+
+
 @pytest.mark.parametrize("planned", ["there", "elsewhere"])
 def test_rules_that_no_record_explains_are_looked_for_at_the_source_that_is_given(
     dst: LedgerCluster, src: DrivenCluster, capsys: pytest.CaptureFixture[str], time: Time, planned: str
