@@ -261,3 +261,17 @@ def test_unsecured_tokens_say_who_and_for_how_long() -> None:
     said = json.loads(base64.urlsafe_b64decode(claims))
     assert (json.loads(base64.urlsafe_b64decode(header)), signature) == ({"alg": "none"}, "")
     assert (said["sub"], said["scope"], said["exp"] - said["iat"]) == ("admin", ["a", "b"], 60)
+
+
+@pytest.mark.parametrize("config", ["principal='a", *(f"lifeSeconds={one}" for one in ("long", "", "nan", "inf", "0"))])
+def test_claims_of_unsecured_tokens_that_can_not_be_read_are_wrong_input(config: str) -> None:
+    """They were a ValueError, and a traceback, wherever settings are read."""
+    with pytest.raises(InvalidField, match=r"sasl\.oauthbearer\.config='\(set\)'.*lifeSeconds=60"):
+        built(
+            {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "OAUTHBEARER",
+                "enable.sasl.oauthbearer.unsecure.jwt": "true",
+                "sasl.oauthbearer.config": config,
+            }
+        )
