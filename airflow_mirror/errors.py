@@ -627,7 +627,8 @@ class RegistryStillHeld(TryAgain):
     role: str
     cause: str
     what = "the target is open, and the {role}'s schema registry still takes no schema"
-    remedy = """The same cutover, called again, releases it; 'airflow-mirror move-schemas --release --yes' does, too."""
+    remedy = """The same cutover, called again, releases it; 'airflow-mirror move-schemas --release --yes', with
+        --source-registry and --target-registry, does, too."""
 
 
 class CutoverCancelled(TryAgain):
@@ -1042,7 +1043,7 @@ class ExportBroken(NeedsHuman):
     why: str
     what = "the export of topic {topic!r} can't be relied on"
     cause = "{where}: {why}. Nothing was deleted"
-    remedy = "Export it again ('airflow-mirror failback --export')."
+    remedy = "Export it again ('airflow-mirror failback --export DIR')."
 
 
 class NoWayBack(NeedsHuman):

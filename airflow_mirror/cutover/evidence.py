@@ -73,7 +73,7 @@ def prove(
 
 def _broken(file: str, link: int | None, cause: str) -> NeedsHuman:
     what = file if link is None else f"{file}: link {link}"
-    return NeedsHuman(what, cause, "Compare with what the target has: airflow-mirror report --json.")
+    return NeedsHuman(what, cause, "Compare with what the target has ('airflow-mirror report --json -').")
 
 
 def _read(file: str, text: str, key: Ed25519PublicKey | None) -> Proven:

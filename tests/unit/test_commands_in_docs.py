@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import ast
 import functools
 import importlib.util
 import io
@@ -209,3 +211,39 @@ def test_documented_modules_scripts_and_options_exist() -> None:
     for page in PAGES:
         named = set().union(*map(options, commands(page.read_text(encoding="utf-8"))))
         assert named <= ours, (page, named - ours)
+
+
+def _said() -> Iterator[tuple[str, str]]:
+    """Yield (file, command) of each command in quotes that a text of the package advises; a value that is put in is X."""
+    for file in sorted((ROOT / "airflow_mirror").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not (isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))):
+                continue
+            parts: list[Any] = node.values if isinstance(node, ast.JoinedStr) else [node]
+            text = "".join(one.value if isinstance(one, ast.Constant) else "X" for one in parts)
+            for command in re.findall(r"'airflow-mirror ([a-z][^']*)'", " ".join(text.split())):
+                yield str(file.relative_to(ROOT)), command
+
+
+def _options(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
+    found = dict[str, argparse.Action]()
+    for action in parser._actions:
+        found |= dict.fromkeys(action.option_strings, action)
+        for verb in action.choices.values() if isinstance(action, argparse._SubParsersAction) else ():
+            found |= _options(verb)
+    return found
+
+
+def test_advised_commands_and_their_options_exist_and_have_their_values() -> None:
+    """Clusters and mirror are left out: whoever reads it knows them."""
+    said, wrong = set(_said()), list[str]()
+    for file, command in sorted(said):
+        name, *words = command.split()
+        known = _options(main.parser(name)) if name in COMMANDS else {}
+        for word, value in itertools.zip_longest(words, words[1:], fillvalue="--"):
+            if word.startswith("--") and (
+                word not in known or (known[word].nargs is None and value.startswith("--"))
+            ):  # fmt: skip
+                wrong.append(f"{file}: {command}: {word}")
+        wrong += [] if name in COMMANDS else [f"{file}: {command}"]
+    assert len(said) > 30 and not wrong
