@@ -270,7 +270,10 @@ class StartFollower(Pass[StartsReport]):
         self, standings: Mapping[TopicPartition, Standing], retention: Mapping[str, Retention],
         segment_bytes: Mapping[str, int], now_ms: int, report: StartsReport,
     ) -> dict[TopicPartition, Seen]:  # fmt: skip
-        """Return what is noted now: the source's log starts, and up to where retention explains them."""
+        """Return what is noted now: the source's log starts, and up to where retention explains them.
+
+        :param segment_bytes: see :meth:`_sizes`.
+        """
         cut = {tp: one for tp, one in standings.items() if one.start > 0}
         asked = [tp for tp, one in cut.items() if one.start > one.there_start]
         times: dict[int, list[TopicPartition]] = {}
@@ -283,18 +286,29 @@ class StartFollower(Pass[StartsReport]):
             young |= _offsets(self._target.wire, f"offset for time {since_ms}", tps, since_ms, report)
         # A broker cuts what was deleted minutes later: until then its size says nothing about what is left.
         cut_by_now = [tp for tp in asked if self._clock() - self._there_since[tp][1] >= _CUT_S]
-        sizes = self._sizes([tp for tp in cut_by_now if retention[tp.topic].bytes < FOREVER], report)
+        limited = [tp for tp in cut_by_now if retention[tp.topic].bytes < FOREVER]
+        sizes = self._sizes(limited, segment_bytes, report)
         found = {}
         for tp, one in cut.items():
-            limit, segment = retention[tp.topic].bytes, segment_bytes[tp.topic]
-            found[tp] = deciding.explained(
-                one, young.get(tp), deciding.beyond_size(one, limit, sizes.get(tp), segment)
-            )  # fmt: skip
+            size, segment = sizes.get(tp, (None, FOREVER))
+            beyond = deciding.beyond_size(one, retention[tp.topic].bytes, size, segment)
+            found[tp] = deciding.explained(one, young.get(tp), beyond)
         return found
 
-    def _sizes(self, tps: Collection[TopicPartition], report: StartsReport) -> Offsets:
+    def _sizes(
+        self, tps: Collection[TopicPartition], segment_bytes: Mapping[str, int], report: StartsReport
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the size of each log on the target, and how much of it may lie before its log start.
+
+        :param segment_bytes: of the source's topics, by target topic.
+        """
+        if not tps:
+            return {}
         try:
-            return self._target.wire.log_sizes(tps) if tps else {}
+            sizes, there = self._target.wire.log_sizes(tps), self._target.topic_configs({tp.topic for tp in tps})
+            # The target's segments are larger where its cluster sets a minimum, or the source's were made smaller since.
+            larger = {name: max(segment_bytes[name], deciding.segment_bytes(its)) for name, its in there.items()}
+            return {tp: (size, larger[tp.topic]) for tp, size in sizes.items()}
         except (MissingRight, TryAgain) as e:
             told = report.left_alone if isinstance(e, MissingRight) else report.failed
             told.append(f"what retention.bytes explains of {len(tps)} partitions, as {min(tps)}, is not known: {e}")

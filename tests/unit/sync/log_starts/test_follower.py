@@ -85,6 +85,20 @@ def test_size_limit_explains_what_the_target_has_beyond_it(world: World) -> None
     assert world.start_there == 95
 
 
+def test_a_segment_is_as_large_as_the_targets_may_be(world: World) -> None:
+    """The source's were made smaller since. What of the target's log lies before its start counts for nothing."""
+    world.source.settings = {"retention_ms": "-1", "retention_bytes": "40", "segment_bytes": "5"}
+    world.produce(100)
+    world.source.logs[P0].start = 60
+    world.passes(30)
+    assert world.start_there == 57
+    world.target.settings["segment_bytes"], world.target.uncut = "60", 55
+    world.source.logs[P0].start = 95  # somebody: the log holds less than it may
+    assert world.passes(30).kept and world.start_there == 57
+    del world.target.settings["segment_bytes"]  # the cluster's own
+    assert world.passes(30).kept and world.start_there == 57
+
+
 def test_log_that_its_broker_has_not_cut_yet_tells_no_size() -> None:
     """Its size is still that of all that was deleted a moment ago: the limit would seem to lie further on."""
     world = World(log_start_delay_s=3600)

@@ -49,6 +49,8 @@ class Side:
         self.role, self.wire, self.write_timeout_ms = role, self, 1000
         self.logs = {P0: Log(), TopicPartition("orders", 1): Log()}
         self.settings: dict[str, str] = {"retention_ms": str(DAY)}
+        if role == "target":
+            self.settings["segment_bytes"] = "5"
         self.ids = {"orders": f"id-on-{role}"}
         self.leaderless: set[TopicPartition] = set()
         self.undeletable: set[TopicPartition] = set()
