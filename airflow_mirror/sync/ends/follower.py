@@ -86,7 +86,7 @@ class EndsFollower(Pass[EndsReport]):
         if notes.is_newer(mirror, stored):
             report.failed.append("not noted: a newer version of airflow-mirror has noted where the source ends")
         elif is_due:
-            self._note({key: value for key, value in last.dump(mirror).items() if stored.get(key) != value}, report)
+            self._note(last.changes(mirror, stored), report)
         report.seen = self._seen
 
     def _looked(self, noted: SourceEnds, answers: Answers, asked: list[TopicPartition], now_ms: int) -> SourceEnds:
@@ -96,7 +96,7 @@ class EndsFollower(Pass[EndsReport]):
         self._peak = peak if noted.at_ms >= last.at_ms else max(self._peak, peak)
         return noted.after(answers, asked, now_ms, self._peak)
 
-    def _note(self, changed: Mapping[str, bytes], report: EndsReport) -> None:
+    def _note(self, changed: Mapping[str, bytes | None], report: EndsReport) -> None:
         try:
             with self._granted() as permit:
                 self._state.write(changed, permit)

@@ -83,6 +83,13 @@ class SourceEnds:
         look = {"at": self.at_ms, "rates": self.rates, "peaks": self.peaks, "missed": self.missed_ms}
         return values | LOOKED.put(look, mirror)
 
+    def changes(self, mirror: str, stored: Mapping[str, bytes]) -> dict[str, bytes | None]:
+        """Return what of it the state lacks, as :meth:`dump`; None for a value of topics that are not asked any more."""
+        dumped = self.dump(mirror)
+        # They would count as seen at the time of this look, so they go before it is noted.
+        gone = {key for n in range(BUCKETS) if (key := ENDS.key(mirror, n)) in stored and key not in dumped}
+        return dict.fromkeys(gone) | {key: value for key, value in dumped.items() if stored.get(key) != value}
+
 
 def rate_of(before: Ends, after: Ends, took_s: float) -> float | None:
     """Return the offsets a second that partitions of both looks took; None within less than a second: a clock's whim."""

@@ -162,6 +162,15 @@ def test_a_topic_that_was_created_again_is_not_the_one(world: World) -> None:
     assert report["left_out"]["first"][: len(causes)] == causes and not report["failed"]["count"]
 
 
+def test_nothing_stays_noted_of_a_topic_that_is_gone(world: World) -> None:
+    """A failover would take its ends for those of the last look."""
+    world.look(100.0)
+    del world.source.ids["b"]
+    world.look(110.0)
+    assert world.noted().keys() == {A}
+    assert list(world.state.read())[-1] == "ends/m/look", "it is noted last"
+
+
 def test_a_look_that_can_not_be_noted_is_one_all_the_same(world: World) -> None:
     """A failover must not take the source for gone because the target could not be written to."""
     world.right.left = 0
