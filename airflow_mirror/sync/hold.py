@@ -70,7 +70,13 @@ class HoldWatch:
         self.intact = {topic: topic not in changed for topic in self._held}
         if not changed:
             return False
-        self._may_write()
+        try:
+            self._may_write()
+        except LeaseLost:
+            raise
+        except TryAgain as e:
+            log.warning("settings of target topics not set again: %s", e)
+            return False
         for topic, keys in changed.items():
             self._restore(topic, keys)
         return True

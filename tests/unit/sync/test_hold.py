@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.errors import AuthenticationFailed, BrokerError, LeaseLost, MirrorError, NeedsHuman
+from airflow_mirror.errors import AuthenticationFailed, BrokerError, LeaseLost, LeaseUnconfirmed, MirrorError, NeedsHuman
 from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.plan.build import decide
@@ -184,6 +184,15 @@ def test_cluster_that_can_not_be_asked_is_asked_again(world: World) -> None:
     assert not world.look()
     world.target.away = None
     assert world.look()
+
+
+def test_settings_wait_while_nobody_knows_who_is_the_writer(world: World) -> None:
+    """A coordinator that is away is no reason to end a tail."""
+    world.target.change("a", "retention.ms", "1")
+    world.lost = LeaseUnconfirmed("airflow-mirror.m", 3, 7.0, None)
+    assert not world.look() and world.target.set == [] and world.watch.intact == {"a": False, "b": True}
+    world.lost = None
+    assert world.look() and world.target.set == [("a", {"retention.ms": "-1"})]
 
 
 def test_topic_that_is_gone_keeps_nobody_from_watching_the_others(world: World) -> None:
