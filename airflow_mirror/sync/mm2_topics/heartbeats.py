@@ -12,11 +12,19 @@ which. This flow's alias before their names makes the next hop, as in a chain of
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from airflow_mirror.common.policy import HEARTBEATS
-from airflow_mirror.errors import LedgerLost, LedgerNewer, MirrorError, MissingRight, TracesUnfit
+from airflow_mirror.errors import (
+    LeaseLost,
+    LeaseUnconfirmed,
+    LedgerLost,
+    LedgerNewer,
+    MirrorError,
+    MissingRight,
+    TryAgain,
+)
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.mm2_topics import marked
@@ -25,6 +33,7 @@ from airflow_mirror.sync.mm2_topics.formats import Heartbeat
 from airflow_mirror.sync.mm2_topics.log import TraceLog
 from airflow_mirror.sync.mm2_topics.topics import make_ready
 from airflow_mirror.sync.passes import Pass, PassReport, Sides, listed
+from airflow_mirror.sync.write_permit import Stopped
 
 _UPSTREAM_EVERY_S = 300.0  # how often it is looked for clusters before the source
 _SILENT_S = 10.0  # a source that does not answer holds up the other heartbeats: it is left in peace for this long
@@ -92,31 +101,48 @@ class Heart(Pass[HeartbeatReport]):
         now = self._clock()
         if now < self._ask_at:
             return False
+        due = now >= self._look_at
         try:
             self._source.cluster_id()
-            if now >= self._look_at:
-                self._look_further(plan)
-                self._look_at = now + _UPSTREAM_EVERY_S
+            if due:
+                traces = self._traces_of_source()
         except MirrorError:
             self._ask_at = self._clock() + _SILENT_S
             return False
+        if due:
+            self._look_at = now + self._make_further(plan, traces)
         return True
 
-    def _look_further(self, plan: Plan) -> None:
-        """Make topics ready for the clusters before the source, as far as that is possible."""
+    def _traces_of_source(self) -> Collection[str]:
+        """Return the source's traces, as far as its ledger can be read."""
         try:
-            found = further(plan.mirror, marked(Ledger(self._source).peek()))
+            found = marked(Ledger(self._source).peek())
         except (LedgerLost, LedgerNewer, MissingRight) as e:
             self._further, self._failed = [], [f"clusters before the source are not known: {e}"]
-            return
+            return ()
         self._further, self._failed = [], []
-        for topic in found:
+        return found
+
+    def _make_further(self, plan: Plan, traces: Iterable[str]) -> float:
+        """Make topics ready for the clusters before the source, as far as that is possible.
+
+        Return after how many seconds to look again.
+
+        :param traces: of the source.
+        """
+        after_s = _UPSTREAM_EVERY_S
+        for topic in further(plan.mirror, traces):
             try:
                 if topic not in self._logs:
                     self._logs |= make_ready(plan, [topic], self._target, self._ledger, self._right)
                 self._further.append(topic)
-            except (TracesUnfit, MissingRight) as e:
+            except (Stopped, LeaseLost, LeaseUnconfirmed):
+                raise
+            except MirrorError as e:  # the target's: the source has answered
                 self._failed.append(f"{topic}: {e}")
+                if isinstance(e, TryAgain):
+                    after_s = _SILENT_S
+        return after_s
 
 
 def further(mirror: Mirror, traces: Iterable[str]) -> list[str]:

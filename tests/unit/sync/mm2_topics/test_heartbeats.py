@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.errors import LeaseLost, LedgerLost, TracesUnfit
+from airflow_mirror.errors import BrokerError, LeaseLost, LedgerLost, TracesUnfit
 from airflow_mirror.plan.mm2_topics import mark
 from airflow_mirror.sync.mm2_topics import heartbeats
 from airflow_mirror.sync.mm2_topics.formats import Heartbeat
 from airflow_mirror.sync.mm2_topics.heartbeats import Heart, further
+from airflow_mirror.sync.write_permit import Stopped
 from tests.followed import sides
 from tests.unit.ledger.memory import MemoryLedger
 from tests.unit.plan.builders import a_mirror
@@ -25,7 +26,7 @@ class Alive(World):
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(monkeypatch, traces="heartbeats", target_alias="B")
         self.now, self.upstream, self.unfit = 100.0, MemoryLedger(), set[str]()
-        self.lost = False
+        self.lost, self.refuses = False, dict[str, Exception]()
         monkeypatch.setattr(heartbeats, "make_ready", self._make_ready)
         monkeypatch.setattr(heartbeats, "Ledger", lambda _: self)
         given = sides(self.plan, self.source, self.target, self.right, ledger=self.ledger)
@@ -39,6 +40,8 @@ class Alive(World):
     def _make_ready(self, _plan: Any, names: Any, *_: Any) -> Any:
         if bad := self.unfit.intersection(names):
             raise TracesUnfit(dict.fromkeys(bad, "it has 3 partitions instead of 1"))
+        for error in (self.refuses[name] for name in names if name in self.refuses):
+            raise error
         return {name: self.traces.log(name) for name in names}
 
     def beats(self) -> dict[str, list[int]]:
@@ -97,6 +100,26 @@ def test_what_can_not_be_written_for_them_is_said_and_holds_up_nothing(world: Al
     world.now, world.lost = world.now + 301, True
     report = world.heart.follow(2)
     assert report.topics == 2 and "clusters before the source are not known" in report.failed[0]
+
+
+def test_a_target_that_fails_is_not_taken_for_a_silent_source(world: Alive) -> None:
+    """The chain's own heartbeat goes on, and what failed is tried again soon."""
+    mark(world.upstream, ["Z.heartbeats", "Y.heartbeats"])
+    world.refuses = {"A.Y.heartbeats": BrokerError("create", 7, "REQUEST_TIMED_OUT")}
+    report = world.heart.follow(1)
+    assert report.seen and "REQUEST_TIMED_OUT" in report.failed[0]
+    assert world.beats() == {OWN: [1], OF_SOURCE: [1], "A.Z.heartbeats": [1]}
+    world.refuses, world.now = {}, world.now + 11
+    assert not world.heart.follow(2).failed and world.beats()["A.Y.heartbeats"] == [2]
+
+
+@pytest.mark.parametrize("error", [Stopped("the job ends"), LeaseLost("airflow-mirror.m", 1, "epoch 2")])
+def test_a_job_that_may_not_write_says_nothing_of_the_source(world: Alive, error: Exception) -> None:
+    mark(world.upstream, ["Z.heartbeats"])
+    world.refuses = {"A.Z.heartbeats": error}
+    with pytest.raises(type(error)):
+        world.heart.follow(1)
+    assert world.beats() == {OWN: [1], OF_SOURCE: []}
 
 
 def test_unfit_topics_and_a_lost_lease_are_errors(world: Alive) -> None:
