@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from airflow_mirror.errors import RequestRefused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry
-from airflow_mirror.kafka.permit import Permit
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.plan.config_diff import Change, ConfigDiff, diff
 from airflow_mirror.plan.configs import MIN_INSYNC, Rules
 from airflow_mirror.plan.model import Plan
@@ -65,15 +65,16 @@ class ConfigsReport:
 
 
 def sync_configs(
-    plan: Plan, source: TopicConfigs, target: ClusterAdmin, permit: Permit, hold: bool = True, dry_run: bool = False
-) -> ConfigsReport:
+    plan: Plan, source: TopicConfigs, target: ClusterAdmin, permit: Permit, hold: bool = True, dry_run: bool = False,
+    going: Permit = unfenced,
+) -> ConfigsReport:  # fmt: skip
     """Bring the target's topic settings in line with the source's current ones, and read them back.
 
     :param source: the source, or what was last seen of it.
     :param permit: says that the topics are still as who calls has seen them: the mirror's, or in production.
     :param hold: see ``diff``. False once the mirror has stopped writing: restores retention, compaction, timestamp
         rules. A setting that the target refuses keeps no other one from being set then: it is in the report.
-    :param dry_run: only report.
+    :param dry_run: only report. :param going: see :func:`settle`.
     :raises NotKept: a change is not visible when read back.
     :raises RequestRefused: the target refuses one of the hold.
     """
@@ -85,7 +86,7 @@ def sync_configs(
     for topic, d in found.items():
         sides.alter(topic, d, permit)
     if found:
-        settle(sides.left, "topic configs")
+        settle(sides.left, "topic configs", going=going)
     done = tuple(one for one in changes if one.key not in sides.refused.get(one.topic, {}))
     refused = tuple(line for its in sides.refused.values() for line in its.values())
     return ConfigsReport(hold=hold, changes=done, applied=True, refused=refused, unfit=tuple(sides.unfit))

@@ -176,10 +176,12 @@ class TopicFollower(Pass[AmendingReport]):
         """Have the target hold a topic as planned, without a record.
 
         :param one: the plan with this topic alone. :param new: it is not in the plan yet.
-        :raises TryAgain: somebody else has created it since it was drafted.
+        :raises TryAgain: somebody else has created it since it was drafted. :raises Stopped: the job ends meanwhile.
         """
+        # A broker may take a minute to show a new topic, and who ends the right waits for this block.
+        going = self._right.require_going
         with self._granted() as permit:
-            made = create_target_topics(one, self._target, permit)
+            made = create_target_topics(one, self._target, permit, going)
             if new and not topic.target_exists and topic.target_topic in made.existing:
                 # By somebody else, as they please; or by a request of ours whose answer was lost.
                 raise TryAgain(
@@ -187,7 +189,7 @@ class TopicFollower(Pass[AmendingReport]):
                     "its records, settings and replicas were not looked at", "The next look does that.",
                 )  # fmt: skip
             if topic.target_exists:
-                sync_configs(one, self._source, self._target, permit, hold=True)
+                sync_configs(one, self._source, self._target, permit, hold=True, going=going)
             if mapped_topics(one):
                 make_ready(self._target)
 

@@ -14,7 +14,7 @@ from typing import Any
 from airflow_mirror.errors import BrokerError, InputError, NotKept
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry, NewTopicSpec, TopicInfo
-from airflow_mirror.kafka.permit import Permit
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.plan.configs import HELD_OPEN, same_value
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -40,10 +40,10 @@ class TopicsReport:
         return asdict(self)
 
 
-def create_target_topics(plan: Plan, target: ClusterAdmin, permit: Permit) -> TopicsReport:
+def create_target_topics(plan: Plan, target: ClusterAdmin, permit: Permit, going: Permit = unfenced) -> TopicsReport:
     """Create the plan's missing topics, add partitions to those of ours that lack them, and read everything back.
 
-    :param permit: asked before each request: that the topics are the mirror's still.
+    :param permit: asked before each request: that the topics are the mirror's still. :param going: see :func:`settle`.
     :raises InputError: a topic that is not ours has too few partitions; nothing was created, unless somebody else created
         it meanwhile.
     :raises NotKept: a created topic reads back differently.
@@ -54,11 +54,11 @@ def create_target_topics(plan: Plan, target: ClusterAdmin, permit: Permit) -> To
     missing = [t for name, t in wanted.items() if name not in before]
     created = _create(target, missing, permit)
     if others := {t.target_topic for t in missing}.difference(created):
-        settle(lambda: [f"{name}: does not exist" for name in sorted(others - target.topics(others).keys())], "topics")
+        settle(lambda: _absent(target, others), "topics", going=going)
         short += _short(plan, target.topics(others), "they were created meanwhile")  # with whatever their creator wished
     for topic in short:
         target.grow_partitions(topic.target_topic, topic.target_partitions, permit)
-    settle(lambda: _unmade(target, [wanted[name] for name in created], short), "topics")
+    settle(lambda: _unmade(target, [wanted[name] for name in created], short), "topics", going=going)
     existing = [t for name, t in wanted.items() if name not in created]
     return TopicsReport(
         created=tuple(sorted(created)),
@@ -107,6 +107,10 @@ def _create(target: ClusterAdmin, topics: Iterable[TopicPlan], permit: Permit) -
     return created
 
 
+def _absent(target: ClusterAdmin, names: set[str]) -> list[str]:
+    return [f"{name}: does not exist" for name in sorted(names - target.topics(names).keys())]
+
+
 def _unmade(target: ClusterAdmin, created: Iterable[TopicPlan], grown: Iterable[TopicPlan]) -> list[str]:
     """Return what does not read back yet: for a created topic everything, for a grown one only its partitions."""
     counts = {t.target_topic: t.target_partitions for t in grown}
@@ -151,14 +155,16 @@ def differences(plan: TopicPlan, info: TopicInfo, configs: Mapping[str, ConfigEn
     return lines
 
 
-def settle(wrong: Callable[[], list[str]], what: str, within_s: float = _SETTLE_S) -> None:
+def settle(wrong: Callable[[], list[str]], what: str, within_s: float = _SETTLE_S, *, going: Permit = unfenced) -> None:
     """Read back until there is no difference.
 
     :param wrong: reads, and returns one line per difference.
+    :param going: asked between two readings; raises if nobody is to wait for the next one.
     :raises NotKept: there is still one after ``within_s``.
     """
     deadline = time.monotonic() + within_s
     while lines := wrong():
         if time.monotonic() > deadline:
             raise NotKept(what, lines)
+        going()
         time.sleep(0.1)

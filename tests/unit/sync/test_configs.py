@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_mirror.errors import NotKept, RequestRefused
+from airflow_mirror.errors import NotKept, RequestRefused, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
 from airflow_mirror.kafka.permit import Permit, unfenced
@@ -18,6 +18,7 @@ from airflow_mirror.plan.owned import Owned
 from airflow_mirror.sync import configs, holding
 from airflow_mirror.sync.configs import ConfigsReport, sync_configs
 from airflow_mirror.sync.seen_configs import dump, prefix
+from airflow_mirror.sync.topics import settle
 from tests.unit.cutover.builders import a_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
@@ -70,7 +71,7 @@ def synced(source: Cluster, target: Cluster, **options: Any) -> ConfigsReport:
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     settle = configs.settle  # type: ignore[attr-defined]
-    monkeypatch.setattr(configs, "settle", lambda wrong, what: settle(wrong, what, within_s=0))
+    monkeypatch.setattr(configs, "settle", lambda wrong, what, going: settle(wrong, what, within_s=0, going=going))
 
 
 @pytest.fixture
@@ -120,6 +121,15 @@ def test_dry_run_tells_the_drift_and_changes_nothing(source: Cluster) -> None:
 def test_change_that_does_not_show_is_an_error(source: Cluster) -> None:
     with pytest.raises(NotKept, match="topic configs: .*\n(.*\n)*  - orders: retention.ms"):
         synced(source, Cluster({"orders": {}, "users": {}}, deaf=True))
+
+
+def test_who_must_not_wait_stops_reading_back(source: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def going() -> None:
+        raise TryAgain("the job ends")
+
+    monkeypatch.setattr(configs, "settle", settle)
+    with pytest.raises(TryAgain, match="the job ends"):
+        synced(source, Cluster({"orders": {}, "users": {}}, deaf=True), going=going)
 
 
 def test_value_that_the_target_refuses_keeps_no_other_on_hold(source: Cluster) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
+from threading import Thread
 from typing import Any, cast
 
 import pytest
@@ -24,8 +25,8 @@ from airflow_mirror.plan.ownership import claim
 from airflow_mirror.plan.upstream import Upstream
 from airflow_mirror.sync import topic_discovery
 from airflow_mirror.sync.topic_discovery import AmendingReport, TopicFollower
-from airflow_mirror.sync.topics import TopicsReport
-from airflow_mirror.sync.write_permit import WritePermit
+from airflow_mirror.sync.topics import TopicsReport, settle
+from airflow_mirror.sync.write_permit import Stopped, WritePermit
 from tests.builders import plan_of, topic_plan
 from tests.followed import sides
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
@@ -70,10 +71,11 @@ class World:
         self.plan = self.made("t")
         self.taken: Plan = self.plan
         self.lease = True
+        self.ends: Thread | None = None  # of another thread, that ends the job while a topic is read back
         monkeypatch.setattr(topic_discovery, "draft", self.draft)
         monkeypatch.setattr(topic_discovery, "create_target_topics", self.create)
         monkeypatch.setattr(
-            topic_discovery, "sync_configs", lambda plan, *_, hold: self.did(f"hold {names(plan)} {hold}")
+            topic_discovery, "sync_configs", lambda plan, *_, hold, going: self.did(f"hold {names(plan)} {hold}")
         )
         monkeypatch.setattr(topic_discovery, "make_ready", lambda _: self.did("maps"))
         monkeypatch.setattr(state, "state_of", lambda *_, **__: self.plans)
@@ -106,7 +108,7 @@ class World:
         mode = "mapped" if "map" in name else "identical"
         return self.planned(name, self.source.there[name], target_exists=name in self.target.there, mode=mode)
 
-    def create(self, plan: Plan, target: Any, permit: Any) -> TopicsReport:
+    def create(self, plan: Plan, target: Any, permit: Any, going: Any) -> TopicsReport:
         permit()
         (topic,) = plan.topics
         if topic.target_topic in self.refused:
@@ -117,6 +119,9 @@ class World:
         if self.target.there.get(topic.target_topic, 0) < topic.partitions:
             self.did(f"create {topic.target_topic}")
             self.target.there[topic.target_topic] = topic.partitions
+        if self.ends is not None:
+            self.ends.start()
+            settle(lambda: [f"{topic.target_topic}: does not exist"], "topics", going=going)
         return TopicsReport(created=() if there else (topic.target_topic,), grown=(), existing=there, differences=())
 
     def take_in(self, plan: Plan) -> None:
@@ -150,9 +155,9 @@ class World:
                     raise LeaseLost("m", 1, "epoch 2")
 
             def check(self) -> None:
-                return
+                self.require_going()
 
-        right = Ours(lambda: cast("Any", None))
+        self.right = right = Ours(lambda: cast("Any", None))
         mirror = replace(self.taken.mirror, sync_topics=joins)
         return TopicFollower(
             sides(
@@ -352,6 +357,20 @@ def test_job_that_lost_its_lease_touches_nothing(world: World) -> None:
     with pytest.raises(LeaseLost):
         world.look()
     assert not world.effects and world.fetched(world.plan) == world.plan
+
+
+def test_job_that_ends_waits_for_no_topic_to_be_seen(world: World) -> None:
+    """A cutover may be waiting for that, with its producers fenced."""
+    world.source.there |= {"t-new": 1}
+    process = world.process()
+    world.ends = Thread(target=world.right.end)
+    with pytest.raises(Stopped):
+        process.follow(NOW_MS)
+    world.ends.join()
+    assert world.effects == ["create t-new"]
+    world.ends = None
+    world.look()
+    assert names(world.taken) == ["t", "t-new"]
 
 
 def test_a_source_that_can_not_be_read_ends_the_look_alone(world: World) -> None:

@@ -51,7 +51,7 @@ def plan() -> Plan:
 
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "settle", lambda wrong, what: settle(wrong, what, within_s=0))
+    monkeypatch.setattr(topics, "settle", lambda wrong, what, going: settle(wrong, what, within_s=0, going=going))
 
 
 def test_setting_that_a_cluster_takes_and_never_shows_is_no_difference(plan: Plan) -> None:
@@ -105,6 +105,23 @@ def test_topic_created_meanwhile_by_another_run_is_compared(plan: Plan) -> None:
     report = create_target_topics(plan, Raced({}), unfenced)
     assert (report.created, report.existing) == (("users",), ("orders",))
     assert report.differences == ("orders: retention.ms=604800000, planned -1",)
+
+
+@pytest.mark.parametrize("raced", [False, True])
+def test_who_must_not_wait_stops_reading_back(plan: Plan, monkeypatch: pytest.MonkeyPatch, raced: bool) -> None:
+    class Slow(FakeTarget):
+        """Whose brokers don't show a new topic."""
+
+        def create_topics(self, specs: Any, permit: Permit) -> None:
+            if raced:
+                raise BrokerError("create", 36, "TOPIC_ALREADY_EXISTS")
+
+    def going() -> None:
+        raise TryAgain("the job ends")
+
+    monkeypatch.setattr(topics, "settle", settle)
+    with pytest.raises(TryAgain, match="the job ends"):
+        create_target_topics(plan, Slow({}), unfenced, going)
 
 
 class Overtaken(FakeTarget):
