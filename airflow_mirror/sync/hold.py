@@ -14,12 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from airflow_mirror.errors import LeaseLost, MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry
-from airflow_mirror.plan.configs import held_values, same_value
+from airflow_mirror.plan.configs import HELD_COMPACTED, held_values, same_value
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.set_again import TIMES, SetAgain
 
 log = logging.getLogger(__name__)
 
+_POLICY = "cleanup.policy"
 EVERY_S = 30.0  # brokers check retention every five minutes (log.retention.check.interval.ms)
 
 
@@ -42,6 +43,7 @@ class HoldWatch:
         self.follow(plan, ids)
         self._set_again = SetAgain()
         self._looked = float("-inf")
+        self._on_the_way: set[str] = set()  # topics that seemed to be, at the last look
         self.notes: list[str] = []
         self.intact: Mapping[str, bool] = {}
 
@@ -67,6 +69,7 @@ class HoldWatch:
                 raise
             log.warning("settings of target topics were not checked: %s", e)
             return False
+        changed = self._without_passing(changed)
         self.intact = {topic: topic not in changed for topic in self._held}
         if not changed:
             return False
@@ -85,6 +88,22 @@ class HoldWatch:
     def restored(self) -> dict[str, int]:
         """For each target topic, how many settings were set back, each counted every time. Another thread may ask."""
         return {**dict.fromkeys(self._held, 0), **self._set_again.by_topic()}
+
+    def _without_passing(self, changed: Mapping[str, Mapping[str, ConfigEntry]]) -> dict[str, dict[str, ConfigEntry]]:
+        """Return changed settings without policies that may be on the way from one that is held to the other.
+
+        Some clusters take ``compact,delete`` by way of ``compact`` alone (:mod:`airflow_mirror.kafka.configs`). Who sets
+        that is another thread, for a moment: it would be set back amid that, and somebody be blamed.
+        """
+        # Longer it must not last: records can't be deleted by offset, and those without a key are refused. A cleaner
+        # takes nothing meanwhile that it does not take of such a topic anyway.
+        before, self._on_the_way = self._on_the_way, {t for t, keys in changed.items() if self._may_pass(t, keys)}
+        new = self._on_the_way - before
+        found = {t: {k: e for k, e in keys.items() if k != _POLICY or t not in new} for t, keys in changed.items()}
+        return {topic: keys for topic, keys in found.items() if keys}
+
+    def _may_pass(self, topic: str, changed: Mapping[str, ConfigEntry]) -> bool:
+        return _POLICY in changed and changed[_POLICY].value == "compact" and HELD_COMPACTED in self._held[topic][_POLICY]
 
     def _restore(self, topic: str, changed: Mapping[str, ConfigEntry]) -> None:
         wanted = {key: self._held[topic][key][0] for key in changed}

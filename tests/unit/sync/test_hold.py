@@ -114,8 +114,28 @@ def test_compaction_that_came_back_is_on_hold_as_well() -> None:
     HoldWatch(planned, target, lambda: None, lambda: 0.0).look_in_turn()
     assert target.set == [("a", {"cleanup.policy": "delete"})]
     target.change("b", "cleanup.policy", "compact")  # records could not be deleted by offset
-    HoldWatch(planned, target, lambda: None, lambda: 0.0).look_in_turn()
+    now = iter((100.0, 100.0, 200.0, 200.0))
+    watch = HoldWatch(planned, target, lambda: None, lambda: next(now))
+    assert [watch.look_in_turn(), watch.look_in_turn()] == [False, True]
     assert target.set[1:] == [("b", {"cleanup.policy": "delete"})]
+
+
+def test_policy_that_is_on_its_way_to_compaction_is_left_alone() -> None:
+    """Some clusters take it by way of `compact`, which another thread sets; other settings need not wait for that."""
+    world = World()
+    world.plan = decide(
+        a_mirror(), a_cluster(a_topic("b", cleanup_policy="compact")), a_cluster(cluster_id="c2"), (), NOW
+    )
+    world.watch.follow(world.plan)
+    for _ in range(4):
+        world.target.change("b", "cleanup.policy", "compact")
+        assert not world.look() and world.watch.intact == {"b": True}
+        world.target.change("b", "cleanup.policy", "compact,delete")
+        assert not world.look()
+    world.target.change("b", "cleanup.policy", "compact")
+    world.target.change("b", "retention.ms", "1")
+    assert world.look() and world.target.set == [("b", {"retention.ms": "-1"})]
+    assert world.look() and world.target.set[1:] == [("b", {"cleanup.policy": "delete"})]
 
 
 def test_state_of_the_hold_is_known_by_topic(world: World) -> None:
