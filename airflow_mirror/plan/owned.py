@@ -251,6 +251,17 @@ def active_topics(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> set[st
     return {t for t, one in ours.items() if one is not None and one.opened_by is None and not one.released}
 
 
+def kept_topics(values: Values, plan: Plan, target: ClusterAdmin) -> frozenset[str]:
+    """Return the topics that a mirror still has on the target and that are not in production, its plan's or not.
+
+    Of those that it once had others may have made their own: by its name alone none is the mirror's.
+    """
+    ours = {t: one.of_mirror(plan.mirror.name, plan.source_cluster_id) for t, one in owners(values)[0].items()}
+    ids = {t: one.topic_id for t, one in ours.items() if one and one.opened_by is None and not one.released}
+    there = target.topics(list(ids)) if ids else {}
+    return frozenset(t for t, info in there.items() if ids[t] in ("", info.topic_id))
+
+
 def not_active(topic: TopicPlan) -> str:
     """Return why what follows a mirror leaves a topic alone that is not among its :func:`active_topics`, for people."""
     return f"the ledger does not say that {topic.target_topic} is this mirror's and not in production"

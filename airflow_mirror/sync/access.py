@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -76,11 +76,13 @@ class AccessReport:
 def sync_access(
     plan: Plan, source: ClusterAdmin, target: ClusterAdmin, options: Options, permit: Permit,
     secret_of: SecretOf = lambda user: None, fence: Callable[[], OfFence] = OfFence,
+    kept: Collection[str] = (),
 ) -> AccessReport:  # fmt: skip
     """Bring the target's users, quotas and ACLs in line with the source's, in this order, and read them back.
 
     :param permit: asked before each change; what it raises is raised.
-    :param secret_of: the new secret of a SCRAM user of the target, or None. :param fence: as of :func:`.acls.sync_acls`.
+    :param secret_of: the new secret of a SCRAM user of the target, or None.
+    :param fence: as of :func:`.acls.sync_acls`; ``kept`` likewise.
     :raises InvalidField: the map of principals is ambiguous, or nobody knows the mirror's own principal.
     :raises NoAuthorizer: the target has none.
     :raises NotKept: a change is not visible when read back.
@@ -94,5 +96,5 @@ def sync_access(
     if QUOTAS in options.parts:
         quotas = sync_quotas(source, target, principals, *own, permit, remove=remove, dry_run=dry_run)
     if ACLS in options.parts:
-        acls = sync_acls(plan, source, target, options, granted=lambda: nullcontext(permit), fence=fence)
+        acls = sync_acls(plan, source, target, options, granted=lambda: nullcontext(permit), fence=fence, kept=kept)
     return AccessReport(acls=acls, quotas=quotas, users=users)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from airflow_mirror.errors import NoAuthorizer, RulesOfAnotherFence
 from airflow_mirror.ledger.records import FENCE
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.owned import kept_topics
 from airflow_mirror.sync import seen_acls
 from airflow_mirror.sync.acls import AclOptions, AclReport, OfFence, sync_acls
 from airflow_mirror.sync.passes import Pass, PassReport, listed, ours
@@ -73,12 +74,13 @@ class AclFollower(Pass[AclFollowReport]):
 
         :raises MirrorError: as :func:`airflow_mirror.sync.acls.sync_acls`.
         """
+        kept = kept_topics(self._ledger.values(), plan, self._target)
         plan = replace(plan, topics=tuple(ours(self._sides, plan, report)))
         try:
             acls = sync_acls(
                 plan, self._source, self._target,
                 AclOptions(remove=plan.mirror.remove_acls, own=plan.mirror.own_principals),
-                granted=self._granted, fence=self._no_fence,
+                granted=self._granted, fence=self._no_fence, kept=kept,
             )  # fmt: skip
         except _FenceStands:
             report.notes = ["no rules follow while a fence of the mirror stands at the source"]

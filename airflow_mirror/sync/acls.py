@@ -207,10 +207,12 @@ def sync_acls(
     *,
     granted: Granted,
     fence: Callable[[], OfFence] = OfFence,
+    kept: Collection[str] = (),
 ) -> AclReport:
     """Bring the target's rules in line with the source's, and read them back.
 
     :param fence: tells what a fence has changed on the source; asked on both sides of the reading of its rules.
+    :param kept: see :func:`read_scope`.
     :param granted: returns what each write is done in, which gives its permit; it raises where nothing may be written.
     :raises InvalidField: a phase that does not exist, a principal that nobody knows, or an ambiguous map of principals.
     :raises TopicsShared: readers of one source's records would be given another's.
@@ -228,7 +230,7 @@ def sync_acls(
     rules, is_enforced = _rules_without_fence(source, fence, {t.source_topic for t in plan.topics})
     notes = [] if is_enforced else [_NONE_ENFORCED]
     remove = how.remove and is_enforced  # a source that has lost its authorizer has not taken any right back
-    scope = read_scope(plan, source, target, rules, how.own, cluster_wide=how.cluster_wide)
+    scope = read_scope(plan, source, target, rules, how.own, kept, cluster_wide=how.cluster_wide)
     is_open = is_open_by_default(target) if how.open_to_all is None else how.open_to_all
     found = diff(rules, scope, phase, is_open)
     if is_open is None and found.own:
@@ -259,6 +261,7 @@ def read_scope(
     target: ClusterAdmin,
     rules: AbstractSet[Acl],
     own: Mapping[str, str],
+    kept: Collection[str] = (),
     *,
     cluster_wide: bool = False,
 ) -> Scope:
@@ -266,6 +269,7 @@ def read_scope(
 
     :param source: None: it is lost. The mirrors' own ledger and ids count as others' then, and own principals may be
         unknown. :param rules: the source's.
+    :param kept: :func:`.kept_topics` of the target's ledger.
     :raises NoAuthorizer: the target has none.
     """
     mirror = plan.mirror
@@ -280,7 +284,7 @@ def read_scope(
         there=_rules_of_target(target),
         cluster_wide=cluster_wide,
     )
-    topics = [name for name in target.topic_names() if name not in plan.known_topics]
+    topics = {*target.topic_names()}.difference(scope.target_topics, scope.joining, kept)
     groups = [group.group_id for group in target.groups()]
     strangers = others(scope, topics, groups, own_patterns(rules, scope))
     own_memory = {(TOPIC, ("LITERAL", name)) for name in LEDGER} | {(GROUP, ("LITERAL", OWN_IDS[0]))}

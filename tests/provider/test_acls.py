@@ -31,7 +31,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Answer every task with ten thousand rules; note what it asked for."""
     found: list[dict[str, Any]] = []
 
-    def sync(plan: Plan, _: Any, __: Any, options: Any, *, granted: Any, fence: Any) -> AclReport:
+    def sync(plan: Plan, _: Any, __: Any, options: Any, *, granted: Any, fence: Any, kept: Any) -> AclReport:
         assert fence() == OfFence(), "no cutover has fenced the source"
         with granted() as permit:
             if not options.dry_run:

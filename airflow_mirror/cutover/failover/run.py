@@ -38,7 +38,7 @@ from airflow_mirror.kafka.permit import Permit, recently
 from airflow_mirror.ledger.records import ACTIVE, CUT, SIGN
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.owned import openings, owned_topics, target_ids
+from airflow_mirror.plan.owned import kept_topics, openings, owned_topics, target_ids
 from airflow_mirror.plan.ownership import require_exclusive_topics
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.acl_rules import grantable
@@ -395,7 +395,8 @@ def _grants(on: Side, plan: Plan, fenced: bool, permit: Permit) -> Found:
         by_hand = "no rules of writers are known (sync_acls of the Mirror): where the target has ACLs, grant them by hand"
         return Found(left=[by_hand])
     try:
-        scope = read_scope(plan, None, on.admin, frozenset(), plan.mirror.own_principals)
+        kept = kept_topics(on.ledger.values(), plan, on.admin)
+        scope = read_scope(plan, None, on.admin, frozenset(), plan.mirror.own_principals, kept)
     except NoAuthorizer as e:
         return Found(left=[str(e)])
     rules, left = grantable(noted, scope)

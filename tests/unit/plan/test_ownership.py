@@ -15,7 +15,7 @@ from airflow_mirror.jobs import planning
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.plan.ledger_store import keep
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.owned import active_topics, mirrors, owned_topics, topics_of
+from airflow_mirror.plan.owned import active_topics, kept_topics, mirrors, owned_topics, topics_of
 from airflow_mirror.plan.ownership import (
     claim,
     mark_cut_over,
@@ -217,6 +217,18 @@ def test_a_target_topic_that_was_created_again_belongs_to_nobody(ledger: MemoryL
     claim(ledger, other, there(plan, "another-"))
     with pytest.raises(TopicsOwned):
         require_active(ledger, plan, there(plan, "another-"))
+
+
+def test_topics_that_a_mirror_keeps_are_known_by_their_ids(ledger: MemoryLedger) -> None:
+    """Also those that its plan has no longer; none that applications have, or somebody has made anew."""
+    plan = a_plan()
+    claim(ledger, plan, there(plan))
+    less = replace(plan, topics=plan.topics[:1])
+    assert kept_topics(ledger.values(), less, there(plan)) == set(ids(plan))
+    assert not kept_topics(ledger.values(), plan, there(plan, "new-"))
+    assert not kept_topics(ledger.values(), of_another(plan, name="other"), there(plan))
+    mark_cut_over(ledger, less, ids(less), NOON)
+    assert kept_topics(ledger.values(), plan, there(plan)) == set(ids(plan)) - set(ids(less))
 
 
 def test_topics_beside_those_that_were_cut_over_are_free(ledger: MemoryLedger) -> None:

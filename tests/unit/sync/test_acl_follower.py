@@ -83,6 +83,14 @@ def test_certificates_principal_is_demanded_and_its_rights_are_spared(world: Wor
     assert world.target.acls == {READ, DENY, OTHER}
 
 
+def test_pattern_opens_no_topic_that_was_created_again(world: World) -> None:
+    """The plan knows it by name, and the ledger does not say that it is the mirror's."""
+    world.source.acls = {rule("", "READ", "ALLOW", ALICE, pattern="PREFIXED")}
+    world.target._topics, world.active = ["orders", "users"], {"orders"}
+    world.follow()
+    assert world.target.acls == {READ}
+
+
 def test_what_is_left_for_writers_is_noted_once(world: World) -> None:
     """For a failover, which has no source to ask."""
     assert seen_acls.last_seen("m", world.state) is None

@@ -96,10 +96,12 @@ def synced(source: Cluster, target: Cluster, topics: Iterable[str] = ("orders",)
     plan = plan_of(
         mirror, *(topic_plan(name, {0: 0}, target_topic=there, source_topic_id=name) for name, there in names.items())
     )
-    plan = replace(plan, known_topics=dict.fromkeys(names.values(), "identical"))
+    once = given.pop("once", ())
+    plan = replace(plan, known_topics=dict.fromkeys((*names.values(), *once), "identical"))
     admins = cast("ClusterAdmin", source), cast("ClusterAdmin", target)
     fence = given.pop("fence", acls.OfFence)
-    return sync_acls(plan, *admins, AclOptions(**given), granted=granted_freely, fence=fence)
+    kept = given.pop("kept", ())
+    return sync_acls(plan, *admins, AclOptions(**given), granted=granted_freely, fence=fence, kept=kept)
 
 
 @pytest.fixture(autouse=True)
@@ -120,6 +122,22 @@ def test_rules_that_a_swapped_fence_has_made_are_not_copied_and_those_that_it_to
     assert {READ, WRITE, taken} <= target.acls and denied not in target.acls
     synced(source, target, phase="cutover")
     assert denied in target.acls
+
+
+@pytest.mark.parametrize(
+    ("how", "is_pattern"),
+    [({}, False), ({"kept": ["orders-2"]}, True), ({"joining": True}, True)],
+    ids=["somebody else's", "the mirror's", "about to be"],
+)
+def test_pattern_opens_no_topic_that_the_mirror_had_once(how: dict[str, Any], is_pattern: bool) -> None:
+    """It was deleted, and another team has made its own of that name. The ledger tells by the id, no plan does."""
+    given = rule("ord", "READ", "ALLOW", ALICE, pattern="PREFIXED")
+    source, target = Cluster("source", given), Cluster("target", topics=["orders", "orders-2"])
+    if is_joining := how.pop("joining", False):
+        source._topics = ["orders", "orders-2"]
+    once = () if is_joining else ("orders-2",)
+    synced(source, target, topics=["orders"], once=once, sync_topics=is_joining, **how)
+    assert target.acls == {given if is_pattern else rule("orders", "READ", "ALLOW", ALICE)}
 
 
 READABLE = frozenset(rule("orders", operation, "ALLOW") for operation in ("READ", "DESCRIBE_CONFIGS"))
