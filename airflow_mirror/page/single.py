@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -40,6 +40,8 @@ class Threads:
 class Single(Generic[T]):
     """A value that is read again once it is asked for and older than ``fresh_s``; never twice at the same time.
 
+    A reading that raised is fresh for nobody: the next one who asks begins another.
+
     :param read: reads it. :param threads: in which it is read.
     :param clock: monotonic, in seconds.
     :ivar last: what was read last; None: nothing yet. :ivar asked: when somebody asked last.
@@ -59,18 +61,22 @@ class Single(Generic[T]):
         """Return a reading that is done, or will be: one that is under way, or is fresh, or a new one."""
         with self._lock:
             self.asked = self._clock()
-            if self._reading is None or (self._reading.done() and self.asked - self._read_at >= self._fresh_s):
+            if self._reading is None or (self._reading.done() and not self._is_fresh(self._reading)):
                 self._reading = self._threads.submit(self._once)
             return self._reading
 
+    def _is_fresh(self, reading: Future[None]) -> bool:
+        return reading.exception() is None and self.asked - self._read_at < self._fresh_s
+
     def get(self, wait_s: float) -> T | None:
-        """Return the value, or what was read before if it takes longer. Raises what the reading raised."""
+        """Return the value, or what was read before if it takes longer, or can't be read now.
+
+        Raises what the reading raised if nothing was read before.
+        """
         reading = self.begin()
-        try:
-            reading.result(wait_s)
-        except TimeoutError:
-            if reading.done():
-                raise
+        wait([reading], wait_s)
+        if reading.done() and self.last is None:
+            reading.result()
         return self.last
 
     @property
@@ -79,7 +85,5 @@ class Single(Generic[T]):
         return self._reading is None or self._reading.done()
 
     def _once(self) -> None:
-        try:
-            self.last = self._read()
-        finally:
-            self._read_at = self._clock()
+        self.last = self._read()
+        self._read_at = self._clock()
