@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -64,13 +64,14 @@ class CatchUpTrigger(BaseTrigger):
 
     async def _wait(self) -> dict[str, Any]:
         judge = CatchUp(max_lag_records=self.max_lag_records, samples=self.samples, stuck_after_s=self.stuck_after_s)
-        # Every sample blocks on sockets, which must not block the triggerer's loop.
-        failures = 0
-        mirror = Mirror.from_dict(self.mirror)
-        plan = await in_thread(plan_by_hash, self.plan, mirror)
-        with closing(await in_thread(LagProbe, mirror, plan, self.require_tail)) as probe:
+        failures, mirror = 0, Mirror.from_dict(self.mirror)
+        probe: LagProbe | None = None
+        with ExitStack() as opened:
             while True:
                 try:
+                    # Each blocks on sockets, which must not block the triggerer's loop.
+                    if probe is None:
+                        probe = opened.enter_context(closing(await in_thread(self._probe, mirror)))
                     done, found = await in_thread(probe.look, judge, time.monotonic())
                     failures = 0
                 except TryAgain:
@@ -81,9 +82,12 @@ class CatchUpTrigger(BaseTrigger):
                     done, found = False, {}
                 self.log.info("%s", found)
                 tell_lag(mirror.name, found)
-                if done:
+                if done and probe is not None:
                     return {**found, **probe.seen}
                 await asyncio.sleep(self.interval_s)
+
+    def _probe(self, mirror: Mirror) -> LagProbe:
+        return LagProbe(mirror, plan_by_hash(self.plan, mirror), self.require_tail)
 
 
 def result_of(event: Mapping[str, Any]) -> dict[str, Any]:

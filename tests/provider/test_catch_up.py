@@ -213,6 +213,26 @@ def test_trigger_forgives_a_few_broken_looks_but_not_five(
     assert not isinstance(caught.value, AirflowFailException)
 
 
+def test_trigger_forgives_a_broken_look_for_its_plan_too(
+    lags: Lags, mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A triggerer that was started again while a broker was ended the wait of hours."""
+    down = ClusterUnreachable("target", "x:1", "refused")
+    answers, find = [down, down], catch_up_trigger.plan_by_hash
+
+    def plan_by_hash(*given: Any) -> Plan:
+        if answers:
+            raise answers.pop()
+        return find(*given)
+
+    monkeypatch.setattr(catch_up_trigger, "plan_by_hash", plan_by_hash)
+    kwargs = {"max_lag_records": 0, "samples": 1, "stuck_after_s": 9, "require_tail": False, "interval_s": 0.01}
+    lags += [0]
+    assert events(CatchUpTrigger(mirror, PLAN, **kwargs))[0]["status"] == "caught_up"
+    answers += [down] * 5
+    assert events(CatchUpTrigger(mirror, PLAN, **kwargs))[0]["blame"] == "retry"
+
+
 def test_good_looks_around_a_broken_one_are_not_in_a_row(
     lags: Lags, mirror: dict[str, Any], context: dict[str, Any]
 ) -> None:
