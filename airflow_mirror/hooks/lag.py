@@ -64,19 +64,21 @@ class LagProbe:
     def look(self, judge: lag.CatchUp, now_s: float) -> tuple[bool, dict[str, Any]]:
         """Return whether the mirror has caught up with what is committed, the lag in figures, and what is not in it.
 
+        Where the tail must run, it has caught up once its tail has given a sign: five seconds more at most.
+
         :param now_s: seconds of a monotonic clock.
         :raises JobNotRunning: the tail does not run; JobNeedsHuman and others: the tail reported a cause.
         :raises MirrorPaused: the mirror is paused, and the tail must run.
         :raises NeedsHuman: names the partitions. :raises TryAgain: the source has not all of the plan's topics.
         :raises LedgerLost: nobody knows what has joined the plan.
         """
-        if self._require_tail:
-            self._check_tail()
+        lives = not self._require_tail or self._is_tail_sure()
         self._amend()
         lags = self.lags()
         self._course.add(time.time(), lags)
         self.require_planned_topics()
-        done, found = judge.look(lags, now_s), lag.summary(lags)
+        # A tail that died hours ago counts as running until an observer has heard thirty seconds of silence.
+        done, found = judge.look(lags, now_s) and lives, lag.summary(lags)
         if judge.held:
             found["open_transactions"] = [str(one) for one in named(self._source, judge.held[:_NAMED])]
             if done:
@@ -105,12 +107,14 @@ class LagProbe:
         self._maps.close()
         self._plan, self._maps = plan, self._maps_of(plan)
 
-    def _check_tail(self) -> None:
+    def _is_tail_sure(self) -> bool:
+        """Return whether the tail is known to live; False: nothing else is known yet. Errors as :meth:`look`."""
         self._view = self._view or TailView(self._target, self._mirror.name)
         tail = self._view.tail()
         self._view.require_not_paused()
+        status = "never started" if tail is None else self._view.status(tail)
+        if tail is not None and state.is_active(status):
+            return self._view.is_sure(tail)
         if tail is not None:
             self._view.raise_for(tail)
-        status = "never started" if tail is None else self._view.status(tail)
-        if not state.is_active(status):
-            raise JobNotRunning(TAIL, status, "Run the task that starts it (StartMirrorOperator, mode='tail') again.")
+        raise JobNotRunning(TAIL, status, "Run the task that starts it (StartMirrorOperator, mode='tail') again.")

@@ -73,6 +73,10 @@ class TailView:
         """Return RUNNING, SUCCEEDED, FAILED or LOST, as far as is known by now. Errors as :meth:`Watch.status`."""
         return self._watch.status(tail)
 
+    def is_sure(self, tail: ActiveTail) -> bool:
+        """Return whether a tail whose :meth:`status` is RUNNING is known to live, as :meth:`Watch.is_sure`."""
+        return self._watch.is_sure(tail)
+
     def sign(self, tail: ActiveTail) -> Sign | None:
         """Return the last sign that it gave."""
         return self._watch.sign(tail)

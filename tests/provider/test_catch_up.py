@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import ClusterUnreachable, InvalidField, TryAgain
 from airflow_mirror.hooks import lag as hook_lag
-from airflow_mirror.jobs.runner.active import Heartbeat, active_tail
+from airflow_mirror.jobs.runner import active
+from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, Watch, active_tail
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.operators.mirror import StartMirrorOperator
@@ -278,6 +280,50 @@ def test_dead_tail_fails_the_sensor_with_its_cause(
     Heartbeat(state, tail).give("FAILED", error="t-0: foreign data", blame="human")
     with pytest.raises(AirflowFailException, match="foreign data"):
         sensor(mirror, require_tail=True).execute(context)
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_tail_that_died_elsewhere_long_ago_is_not_caught_up(
+    lags: Lags, mirror: dict[str, Any], context: dict[str, Any], ledger: MemoryLedger, state: MemoryState,
+    monkeypatch: pytest.MonkeyPatch, deferrable: bool,
+) -> None:  # fmt: skip
+    """Nobody was behind when it died, and its last sign still says that it runs."""
+    lags += [0]
+    tail = a_tail_elsewhere(mirror, ledger)
+    Heartbeat(state, tail).give("RUNNING")
+    monkeypatch.setattr(active, "Watch", partial(Watch, silence_s=0.3, probe_every_s=0.05))
+    task = sensor(mirror, require_tail=True, samples=1, deferrable=deferrable)
+    with pytest.raises(AirflowException, match="no sign of it any more from host elsewhere"):
+        try:
+            task.execute(context)
+        except TaskDeferred as e:
+            task.execute_complete(context, events(trigger_of(e)[0])[0])
+
+
+def test_tail_elsewhere_has_caught_up_once_it_gives_a_sign(
+    lags: Lags, mirror: dict[str, Any], context: dict[str, Any], ledger: MemoryLedger, state: MemoryState
+) -> None:
+    signs = Heartbeat(state, a_tail_elsewhere(mirror, ledger))
+    signs.give("RUNNING")
+
+    def measure(_: Plan) -> list[PartitionLag]:
+        if len(looks) == 3:
+            signs.give("RUNNING")
+        looks.append(None)
+        return [PartitionLag(TopicPartition("t", 0), 100, 100)]
+
+    looks: list[None] = []
+    lags.measure = measure
+    assert sensor(mirror, require_tail=True, samples=1).execute(context)["lag_records"] == 0
+    assert len(looks) == 5
+
+
+def a_tail_elsewhere(mirror: dict[str, Any], ledger: MemoryLedger) -> ActiveTail:
+    tail = ActiveTail(
+        mirror=mirror, plan=PLAN, inputs="i", directory="/there", host="elsewhere", where="elsewhere", pid=1
+    )
+    ledger.decide(lambda _: {"active/m": tail.value()})
+    return tail
 
 
 def test_reschedule_is_refused_because_it_would_never_end(mirror: dict[str, Any]) -> None:
