@@ -55,6 +55,8 @@ class MirrorOutageTrigger(BaseEventTrigger):
             raise InvalidField("lost_after_s", lost_after_s, cause, f"Give seconds from {SILENCE_S:g} on.")
         self.target, self.mirror_name, self.unhealthy = target, mirror_name, unhealthy
         self.interval_s, self.lost_after_s = interval_s, lost_after_s
+        self._kept: dict[str, int | None] = {}
+        self._unkept = ""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments."""
@@ -80,13 +82,12 @@ class MirrorOutageTrigger(BaseEventTrigger):
                     _closed(probe)
                     probe = None
                 else:
-                    said, before = "", asdict(told)
+                    said = ""
                     if (news := told.news(found, int(time.time() * 1000))) is not None:
                         payload = {"mirror": self.mirror_name, "target": self.target, **asdict(news)}
                         yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
                     # Behind the event: a triggerer that dies in between tells it twice, and not never.
-                    if asdict(told) != before:
-                        await self._keep(told)
+                    await self._keep(told)
                 await asyncio.sleep(self.interval_s)
         finally:
             _closed(probe)
@@ -94,24 +95,29 @@ class MirrorOutageTrigger(BaseEventTrigger):
     async def _told(self) -> Told:
         from airflow_mirror.cutover.failover.outage import Told
 
-        told = Told(ill_after_s=self.lost_after_s)
+        kept: Any = None
         try:
-            kept: Any = await self.asset_state_store.aget(_TOLD) if self.asset_state_store is not None else None
+            kept = await self.asset_state_store.aget(_TOLD) if self.asset_state_store is not None else None
         except Exception as e:  # Airflow's, which may be away for a moment; of several assets there is no one store
             self.log.warning("which outages of mirror %s were told is not known: %s", self.mirror_name, e)
-            return told
-        if isinstance(kept, dict):
-            told.lost, told.ill = kept.get("lost"), kept.get("ill")
+        told = Told.of(kept if isinstance(kept, dict) else {}, self.lost_after_s)
+        self._kept = told.kept()
         return told
 
     async def _keep(self, told: Told) -> None:
+        """Keep it if it has changed since it was kept last: what failed once is tried with each look."""
+        now = told.kept()
+        if now == self._kept:
+            return
         try:
             if self.asset_state_store is not None:
-                await self.asset_state_store.aset(_TOLD, {"lost": told.lost, "ill": told.ill})
-        except (
-            Exception
-        ) as e:  # as above: the next triggerer tells it again, and run_id_of keeps that from doing anything
-            self.log.warning("that an outage of mirror %s was told is not kept: %s", self.mirror_name, e)
+                await self.asset_state_store.aset(_TOLD, now)
+        except Exception as e:  # as above: a triggerer before it works tells it again, and run_id_of has that do nothing
+            if self._unkept != type(e).__name__:
+                self.log.warning("that an outage of mirror %s was told is not kept: %s", self.mirror_name, e)
+            self._unkept = type(e).__name__
+        else:
+            self._kept, self._unkept = now, ""
 
 
 def _closed(probe: OutageProbe | None) -> None:

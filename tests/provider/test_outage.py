@@ -237,6 +237,41 @@ def test_another_triggerer_does_not_tell_an_outage_that_goes_on(looks: Any) -> N
     assert looks.made[-1] == ("dst", "m", 60.0, True) and looks.open == 0
 
 
+def test_what_the_store_did_not_take_once_is_kept_with_the_next_look(
+    looks: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every later triggerer told it again, for as long as the outage went on."""
+
+    class Away(Store):
+        fails = 2
+
+        async def aset(self, key: str, value: Any) -> None:
+            self.fails -= 1
+            if self.fails >= 0:
+                raise OSError("away")
+            await super().aset(key, value)
+
+    store = Away()
+    looks.found = [LOST, LOST, LOST, LOST]
+    assert len(events(store)) == 1 and store.fails == -1, "and is not written again"
+    looks.found = [LOST]
+    assert events(store) == []
+    assert capsys.readouterr().out.count("is not kept: away") == 1
+
+
+def test_illness_keeps_its_name_for_another_triggerer(looks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run that it starts is named by when it began; each look says when it was found itself."""
+    store, now_s = Store(), [5.0]
+    monkeypatch.setattr("airflow_mirror.triggers.outage.time", SimpleNamespace(time=lambda: now_s[0]))
+    looks.found = [ILL]
+    assert events(store, unhealthy=True) == []
+    now_s[0] = 70.0
+    looks.found = [replace(ILL, since_ms=70_000)]
+    assert [one["since_ms"] for one in events(store, unhealthy=True)] == [5_000]
+    looks.found = [replace(ILL, since_ms=80_000), None]
+    assert events(store, unhealthy=True) == [] and store["told"] == {"lost": None, "ill": None, "found": None}
+
+
 def test_target_that_is_away_is_no_outage_and_said_once(looks: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Also whatever else goes wrong: the watch goes on, with new connections."""
     away = [ClusterUnreachable("target", "x:1", f"refused {n}") for n in range(2)]

@@ -5,8 +5,10 @@ What is told, and when it is told again, is decided by :class:`Told`, from what 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from airflow_mirror.cutover.failover.check import tail_of
 from airflow_mirror.cutover.platform import Side
@@ -77,13 +79,22 @@ class Told:
 
     :param ill_after_s: for so long a mirror has to be unhealthy.
     :ivar lost: ``since_ms`` of the last loss that was told. :ivar ill: that of an outage that was told, until the mirror
-        was well again; None: it was.
+        was well again; None: it was. :ivar found: that of the first look that has found it unhealthy since it was well.
     """
 
     ill_after_s: float
     lost: int | None = None
     ill: int | None = None
-    _first: Outage | None = field(default=None, repr=False)
+    found: int | None = None
+
+    @classmethod
+    def of(cls, kept: Mapping[str, Any], ill_after_s: float) -> Told:
+        """Return it as :meth:`kept` has it; an older version knew no ``found``."""
+        return cls(ill_after_s=ill_after_s, **{key: kept.get(key) for key in ("lost", "ill", "found")})
+
+    def kept(self) -> dict[str, int | None]:
+        """Return what another observer has to know, as JSON has it."""
+        return {"lost": self.lost, "ill": self.ill, "found": self.found}
 
     def news(self, found: Outage | None, now_ms: int) -> Outage | None:
         """Return what is to be told of what a look has found (None: the mirror is well).
@@ -91,17 +102,18 @@ class Told:
         A loss is told although the mirror was unhealthy before: it is worse, and somebody may have decided not to act.
         """
         if found is None:
-            self.ill = self._first = None
+            self.ill = self.found = None
             return None
         if found.what == SOURCE_LOST:
             if found.since_ms == self.lost:
                 return None
             self.lost = self.ill = found.since_ms
             return found
-        self._first = self._first or found
-        if self.ill is not None or now_ms - self._first.since_ms < 1000 * self.ill_after_s:
+        if self.found is None:
+            self.found = found.since_ms
+        if self.ill is not None or now_ms - self.found < 1000 * self.ill_after_s:
             return None
-        self.ill = self._first.since_ms
+        self.ill = self.found
         return replace(found, since_ms=self.ill)
 
 
