@@ -82,7 +82,7 @@ class _Page:
 
     def _every(self, rights: Rights, looked: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         rows = [row for one in looked for row in one["mirrors"] if rights.sees(row["dag"])]
-        waits = by_mirror(waiting(), rows, rights.sees_approvals)
+        waits = by_mirror(waiting(row["dag"] for row in rows), rows, rights.sees_approvals)
         with_mirrors = {row["target_id"] for row in rows}
         shown = (one for one in looked if one["target_id"] in with_mirrors or (one["error"] and rights.reads_all))
         return {

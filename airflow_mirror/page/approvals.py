@@ -40,19 +40,21 @@ class Approval:
         return {key: value for key, value in asdict(self).items() if key not in ("conf", "ours")}
 
 
-def waiting() -> list[Approval]:
-    """Return what waits for an answer now, of whatever DAG; the oldest first."""
+def waiting(dags: Iterable[str | None]) -> list[Approval]:
+    """Return what waits for an answer now, of these DAGs and of the package's; the oldest first."""
+    ours = exists().where(DagTag.dag_id == TaskInstance.dag_id, DagTag.name == TAG)
     asked = (
         select(
             TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id, TaskInstance.map_index,
-            HITLDetail.subject, HITLDetail.created_at, DagRun.conf,
-            exists().where(DagTag.dag_id == TaskInstance.dag_id, DagTag.name == TAG),
+            HITLDetail.subject, HITLDetail.created_at, DagRun.conf, ours,
         )
         .select_from(HITLDetail)
         .join(TaskInstance, TaskInstance.id == HITLDetail.ti_id)
         .join(DagRun, (DagRun.dag_id == TaskInstance.dag_id) & (DagRun.run_id == TaskInstance.run_id))
-        # Here, and not of what comes back: what nobody answered in time stays for ever, and would take all places.
+        # Here, and not of what comes back: what nobody answered in time stays for ever, and would take all places; so
+        # would what is asked by DAGs that have nothing to do with mirrors.
         .where(
+            or_(TaskInstance.dag_id.in_({dag for dag in dags if dag is not None}), ours),
             HITLDetail.responded_at.is_(None),
             or_(TaskInstance.state.is_(None), TaskInstance.state.not_in([*State.finished])),
         )
@@ -64,9 +66,9 @@ def waiting() -> list[Approval]:
     return [
         Approval(
             dag=dag, run=run, task=task, map_index=index, subject=subject, since=at.timestamp(),
-            conf=conf if isinstance(conf, dict) else {}, ours=ours,
+            conf=conf if isinstance(conf, dict) else {}, ours=is_ours,
         )
-        for dag, run, task, index, subject, at, conf, ours in rows
+        for dag, run, task, index, subject, at, conf, is_ours in rows
     ]  # fmt: skip
 
 

@@ -265,6 +265,17 @@ def test_approvals_that_nobody_answered_in_time_take_no_place_of_those_that_wait
         assert waits(page) == {"orders": ["new"]}
 
 
+def test_approvals_of_dags_without_a_mirror_take_no_place_of_those_of_mirrors(
+    world: World, page: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three_mirrors(world)
+    monkeypatch.setattr("airflow_mirror.page.approvals._MOST", 1)
+    with asked("invoices", "Pay?"), asked(DAGS[0], "Cut over?"):
+        assert waits(page) == {"orders": ["Cut over?"]}
+    with asked("invoices", "Pay?"), asked("return_it", "Return?", ours=True, name="pay"):
+        assert waits(page) == {"pay": ["Return?"]}
+
+
 def test_approval_is_seen_by_who_may_see_what_its_dag_asks(world: World, page: TestClient) -> None:
     three_mirrors(world)
     with asked("kafka_failback", "Return?", ours=True, name="orders"):
