@@ -83,12 +83,12 @@ def unknown_to(
 ) -> list[FirstPlan]:  # fmt: skip
     """Return those of mirrors that their target's ledger does not know by now, of DAGs that the user sees.
 
-    :param looked: what each target said last. One that is asked for the first time may know them all.
+    :param looked: what each target said last. One that was never heard may know them all.
     """
     said = {one["target_id"]: one for one in looked}
 
     def is_unknown(plan: FirstPlan) -> bool:
-        look = said.get(plan.target, {})
-        return not look.get("looking") and plan.mirror not in look.get("planned", ())
+        look = said.get(plan.target, said.get(""))  # of no id: nobody knows yet which targets there are
+        return look is None or (look.get("at") is not None and plan.mirror not in look["planned"])
 
     return [one for one in plans if is_unknown(one) and sees(one.dag)]

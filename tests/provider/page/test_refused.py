@@ -18,6 +18,7 @@ from sqlalchemy import delete
 from airflow_mirror.console.status import View, _shown
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.records import REFUSED
+from airflow_mirror.page.first_plans import FirstPlan, unknown_to
 from airflow_mirror.plan.findings import BLOCK, Finding
 from airflow_mirror.plan.refused import UNKEPT, Refusal, forget, note
 from tests.page.world import HOSTILE, World
@@ -115,6 +116,31 @@ def test_first_plan_that_was_refused_is_seen_by_readers_of_its_dag_until_a_ledge
         world.create({"orders": [0]})
         world.plan("fresh", {"orders": 1}, DAGS[1])  # also where another DAG has planned it, whose readers see it
         assert get(page_anew, "/list", f"anna:{DAGS[0]}", "VIEWER").json()["first_plans"] == []
+
+
+def test_mirror_of_a_target_that_was_never_heard_is_not_said_to_be_unknown_to_it(
+    world: World, page_anew: TestClient
+) -> None:  # fmt: skip
+    """It may run: the target was away since the API server started."""
+    world.plan("runs", {"orders": 1}, DAGS[0])
+    world.target.kill(1)
+    with left(DAGS[0], "runs"), left(DAGS[0], "fresh"):
+        answer = get(page_anew, "/list").json()
+        assert answer["targets"][0]["error"] and answer["first_plans"] == []
+        world.target.restart(1)
+        deadline = time.monotonic() + 60  # nobody waits for one that did not answer the last time
+        while not (plans := get(page_anew, "/list").json()["first_plans"]):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert [one["mirror"] for one in plans] == ["fresh"]
+
+
+def test_where_no_target_is_known_yet_no_mirror_is_unknown() -> None:
+    refusal = Refusal(by="x", at=1.0, findings=(), left=0)
+    plan = FirstPlan(dag="d", run="r", task="t", map_index=-1, mirror="m", source="a", target="b", refusal=refusal)
+    nothing_yet = {"target_id": "", "mirrors": [], "looking": True}
+    assert unknown_to([nothing_yet], [plan], lambda _: True) == []
+    assert unknown_to([], [plan], lambda _: True) == [plan], "its target has no connection here"
 
 
 def odd(at: float, *findings: object) -> dict[str, Any]:
