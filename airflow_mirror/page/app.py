@@ -144,12 +144,14 @@ class _Page:
 
 
 def _may(sees: Callable[[str | None], bool], looked: Sequence[Mapping[str, Any]], mirror: str) -> bool:
-    """Return whether a user sees every mirror of a name: they share a directory. Of a name without any: all that is.
+    """Return whether a user sees every mirror of a name, planned ones too: they share a directory. Of a name without
+    any: all that is.
 
     A target that was never heard may have one, which is as good as a mirror that notes no DAG. If it stays away, so do
     these files: nothing else says whose they are. Who reads every DAG sees them, and `[mirror] targets` leaves it out.
     """
     dags = {row["dag"] for one in looked for row in one["mirrors"] if row["mirror"] == mirror}
+    dags |= {one["planned"][mirror] for one in looked if mirror in one["planned"]}
     if not dags or not _all_heard(looked):
         dags.add(None)
     return all(sees(dag) for dag in dags)

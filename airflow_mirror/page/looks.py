@@ -26,7 +26,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.page.closely import ClientsLook, GroupsLook, MirrorLook, reports_in
 from airflow_mirror.page.course import Courses, Seen
 from airflow_mirror.page.look import Look
-from airflow_mirror.page.rows import row_of
+from airflow_mirror.page.rows import dag_in, row_of
 from airflow_mirror.page.single import Single, Threads
 from airflow_mirror.plan import ledger_store
 
@@ -40,8 +40,8 @@ _THREADS = 8, 4  # for targets, and for mirrors: nobody's closer look keeps the 
 class TargetLook(Look):
     """What the ledger of one target says: ``mirrors``, ``newer``, or ``error`` with the mirrors as they were before.
 
-    ``planned``: names of all mirrors that were ever planned, also those that have not begun. ``at``: when it was heard
-    last; None: never.
+    ``planned``: by name of all mirrors that were ever planned, also those that have not begun, the DAG that has planned
+    it; None: it notes none. ``at``: when it was heard last; None: never.
     """
 
     def __init__(self, courses: Courses, conn_id: str) -> None:
@@ -49,7 +49,7 @@ class TargetLook(Look):
         self._courses = courses
         self._view: View | None = None
         self._mirrors: list[dict[str, Any]] = []
-        self._planned_ones: list[str] = []
+        self._planned_ones: dict[str, str | None] = {}
         self._at: float | None = None
         self._plans: dict[str, tuple[str, Mirror | None]] = {}  # by mirror
 
@@ -67,7 +67,7 @@ class TargetLook(Look):
         except LedgerMissing:
             rows = []  # a source, or a cluster that no mirror writes to
         self._mirrors = [row_of(self.conn_id, self._view, row, self._planned) for row in rows]
-        self._planned_ones = sorted(LAST_PLAN.under(self._view.values))
+        self._planned_ones = {name: dag_in(self._view, name) for name in LAST_PLAN.under(self._view.values)}
         self._at = now = time.time()
         self._courses.see(self._mirrors, now)
         newer = sorted(self._view.newer)
@@ -101,7 +101,7 @@ class Looks:
 
         Nobody waits for one that did not answer the last time: it would take all of that of each request.
         """
-        looking: dict[str, Any] = {"mirrors": [], "error": None, "looking": True}
+        looking: dict[str, Any] = {"mirrors": [], "planned": {}, "error": None, "looking": True}
         if (ids := self._ids.get(wait_s)) is None:  # nobody knows yet which there are
             return [{"target_id": "", **looking}]
         singles = [

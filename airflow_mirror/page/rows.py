@@ -58,7 +58,7 @@ def row_of(
     blocks = row["refused"] or row["tail"] == "unreadable" or any(one.level == BLOCK for one in findings)
     whole = figures.pop("offsets") if copies else None
     return {
-        "target_id": target, "mirror": name, "dag": _dag(view, name), "plan": row["plan"], "host": _text(row["host"]),
+        "target_id": target, "mirror": name, "dag": dag_in(view, name), "plan": row["plan"], "host": _text(row["host"]),
         "source": _text(clusters.get("source")), "target": _text(clusters.get("target")),
         "topics": row["topics"], "in_production": row["in_production"], "phase": phase, "said": row["said"],
         "state": _state(row, bool(up), bool(copies)), "pause": row["pause"], "rate": row["rate"],
@@ -81,7 +81,8 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _dag(view: View, name: str) -> str | None:
+def dag_in(view: View, name: str) -> str | None:
+    """Return the DAG that has planned a mirror, as a look at its target has it; None: none is noted, or readable."""
     try:
         return dag_of(view.values, name)
     except LedgerNewer:

@@ -81,8 +81,11 @@ def test_secrets_of_connections_are_in_no_answer(world: World, page: TestClient)
         assert "hunter2" not in get(page, path).text
 
 
-def test_reports_of_a_name_are_told_to_who_sees_every_mirror_of_that_name(world: World, home: Path) -> None:
-    """They share a directory: run ids and names of files are the other DAG's as well."""
+@pytest.mark.parametrize("begun", [True, False])
+def test_reports_of_a_name_are_told_to_who_sees_every_mirror_of_that_name(
+    world: World, home: Path, begun: bool
+) -> None:  # fmt: skip
+    """They share a directory: run ids and names of files are the other DAG's as well, from its first plan on."""
     world.plan("orders", {"orders": 1}, DAGS[0])
     world.own("orders", "orders")
     report = home / "orders" / "runs" / "theirs" / "report.html"
@@ -91,7 +94,8 @@ def test_reports_of_a_name_are_told_to_who_sees_every_mirror_of_that_name(world:
     with DrivenCluster("dc3") as cluster:
         other = World(world.source, cluster, target_id="dc3")
         other.plan("orders", {"orders": 1}, DAGS[1])
-        other.own("orders", "orders")
+        if begun:
+            other.own("orders", "orders")
         connect(dc3=cluster)
         with another() as page:
             one = {"target": "dc2", "mirror": "orders"}
@@ -99,6 +103,18 @@ def test_reports_of_a_name_are_told_to_who_sees_every_mirror_of_that_name(world:
             assert get(page, "/files/orders/runs/theirs/report.html", f"anna:{DAGS[0]}", "VIEWER").status_code == 404
             assert len(get(page, "/one", f"anna:{','.join(DAGS)}", "VIEWER", **one).json()["files"]) == 1
         other.close()
+
+
+def test_page_of_the_night_of_a_mirror_that_is_only_planned_is_for_readers_of_its_dag(
+    world: World, page: TestClient, home: Path
+) -> None:
+    world.plan("orders", {"orders": 1}, DAGS[0])
+    night = home / "orders" / "runs" / "monday" / "report.html"
+    night.parent.mkdir(parents=True)
+    night.write_text("The night")
+    path = "/files/orders/runs/monday/report.html"
+    found = {who: get(page, path, f"anna:{who}", "VIEWER").status_code for who in DAGS}
+    assert found == {DAGS[0]: 200, DAGS[1]: 404}
 
 
 def test_reports_of_a_name_are_nobodys_yet_while_a_target_was_never_heard(world: World, home: Path) -> None:
