@@ -76,26 +76,31 @@ class _PlannedLook(Look):
 
 
 class MirrorLook(_PlannedLook):
-    """What both clusters say of one mirror, and what its target keeps of it."""
+    """What both clusters say of one mirror, and what its target keeps of it.
+
+    ``checked``: both were looked at, so that no finding means that nothing is wrong; ``error`` or ``unknown`` says why
+    they were not.
+    """
 
     def __call__(self) -> dict[str, Any]:
         """Look."""
-        nothing: dict[str, Any] = {"plan": None, "topics": [], "checks": [], "night": None, "drills": {}}
-        return {"error": None, **nothing, **self._told(self._look)}
+        nothing: dict[str, Any] = {"plan": None, "topics": [], "checks": [], "night": None, "drills": {}, "runs": []}
+        return {"error": None, "unknown": None, "checked": False, **nothing, **self._told(self._look)}
 
     def _look(self) -> dict[str, Any]:
         plan = self._last_plan()
+        reports = reports_in(self._reports.read(), self.mirror)
+        runs = sorted(reports, key=lambda run: -reports[run].updated)[:50]
+        kept = {"night": night_of(reports), "runs": runs, "at": time.time()}
         if plan is None:
-            return {"at": time.time()}
+            return {"unknown": "it has no plan: nobody knows what to look at", **kept}
         source, facts = self._source_of(plan), None
         if isinstance(source, ClusterAdmin):
             facts = facts_of(plan.mirror, plan, source, self._target, Limits(), log.info)
-        reports = reports_in(self._reports.read(), self.mirror)
         return {
-            "plan": plan_of(plan), "topics": topics_of(plan, facts), "night": night_of(reports),
+            **kept, "plan": plan_of(plan), "topics": topics_of(plan, facts), "checked": facts is not None,
             "checks": findings_of(worst_first(judge_seen(facts, Limits())) if facts else []),
-            "unknown": None if facts else source, "drills": self._drilled(plan),
-            "runs": sorted(reports, key=lambda run: -reports[run].updated)[:50], "at": time.time(),
+            "unknown": None if facts else source, "drills": self._drilled(plan), "at": time.time(),
         }  # fmt: skip
 
     def _drilled(self, plan: Plan) -> dict[str, Any]:

@@ -135,9 +135,20 @@ function Reports({ row, closely, files, unknown }) {
   });
   const every = [...others, ...runs.filter((one) => !others.some((other) => other.path === one.path))];
   if (unknown) return h(Muted, null, "Not known yet whose they are: a target is still being asked, or does not answer, and may have a mirror of this name.");
+  if (!every.length && !closely) return h(Muted, null, "…");
+  if (!every.length && closely.error) return h(Muted, null, `Not looked at: ${closely.error}`);
   if (!every.length) return h(Muted, null, "None yet. Plans for the night, cutovers and drills leave one.");
   return every.map((one) => h(Flex, { key: one.path, gap: 3 },
     h(chakra.a, { href: fileOf(one.path), target: "_blank", rel: "noopener", color: "fg.info", overflowWrap: "anywhere" }, one.text), h(Muted, null, date(one.at))));
+}
+
+// What is wrong; that nothing is, only where both clusters were looked at.
+function Checks({ row, closely }) {
+  const checks = closely?.checks?.length ? closely.checks : row.findings;
+  return h(Fragment, null, checks.map((one, n) => h(Finding, { key: n, ...one })),
+    !closely ? !checks.length && h(Muted, null, "…")
+      : !closely.checked ? h(Muted, { overflowWrap: "anywhere" }, `Not looked at: ${closely.error ?? closely.unknown}`)
+        : !checks.length && h(Muted, null, "Nothing is wrong."));
 }
 
 function One({ target, mirror }) {
@@ -146,7 +157,6 @@ function One({ target, mirror }) {
   const { row, phases, closely, files, course } = data;
   const plan = closely?.plan;
   const follows = Object.entries(row.follows);
-  const checks = closely?.checks?.length ? closely.checks : row.findings;
   return h(Flex, { direction: "column", gap: 4 },
     h(Box, null,
       h(Flex, { gap: 3, align: "center", wrap: "wrap" }, h(Heading, { size: "lg", as: "h1", overflowWrap: "anywhere" }, row.mirror), h(State, { row }), h(Arrow, { row }),
@@ -156,7 +166,7 @@ function One({ target, mirror }) {
     h(Panel, { title: "Partitions" }, closely?.topics?.some((t) => t.lags) ? h(Heat, { topics: closely.topics }) : h(Muted, null, closely ? "The source was not asked." : "Both clusters are being asked: ten seconds …")),
     (row.lag != null || course.length > 0) && h(Panel, { title: "Behind, and rate" }, h(Course, { course })),
     closely?.night && h(Panel, { title: "The night" }, h(Night, { night: closely.night })),
-    h(Panel, { title: "Checks" }, checks.length ? checks.map((one, n) => h(Finding, { key: n, ...one })) : h(Muted, null, closely ? "Nothing is wrong." : "…")),
+    h(Panel, { title: "Checks" }, h(Checks, { row, closely })),
     h(Panel, { title: "Topics" }, h(Topics, { topics: closely?.topics ?? [] })),
     h(Panel, { title: "Groups" }, plan?.group_count ? h(Groups, { row, plan }) : h(Muted, null, plan ? "The plan has none." : "…")),
     h(Panel, { title: "Clients" }, h(Clients, { row })),

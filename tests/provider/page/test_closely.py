@@ -33,7 +33,7 @@ def test_a_close_look_asks_both_clusters(world: World, page: TestClient) -> None
     world.own("orders", "orders")
     world.report(plan, "monday")
     found = get(page, "/one", target="dc2", mirror="orders").json()["closely"]
-    assert found["error"] is None
+    assert (found["error"], found["unknown"], found["checked"]) == (None, None, True)
     assert [(one["source"], one["lags"]) for one in found["topics"]] == [("orders", [5, 0, 9])]
     assert found["plan"]["findings"][0]["remedy"] == "Set open_by_default."
     assert "tail" not in [one["check"] for one in found["checks"]], "that none runs is no fault for who only looks"
@@ -51,7 +51,21 @@ def test_source_of_another_name_is_not_asked_and_that_is_said(world: World, page
         connect(theirs=other)
         with another() as again:
             found = get(again, "/one", target="dc2", mirror="orders").json()["closely"]
+        assert not found["checked"] and found["plan"]
         assert "leads to another cluster" in found["unknown"] and not other.asked("ListOffsets")
+
+
+def test_mirror_that_was_not_looked_at_is_not_told_to_be_well(world: World, page_anew: TestClient) -> None:
+    """'Nothing is wrong', said the page, where nothing was asked."""
+    world.own("unplanned", "orders")
+    found = get(page_anew, "/one", target="dc2", mirror="unplanned").json()["closely"]
+    assert (found["checked"], found["checks"], found["unknown"][:14]) == (False, [], "it has no plan")
+    world.plan("pay", {"pay": 1}, DAGS[0])
+    world.own("pay", "pay")
+    get(page_anew, "/list")
+    world.source.kill(1)
+    found = get(page_anew, "/one", target="dc2", mirror="pay").json()["closely"]
+    assert (found["checked"], found["checks"]) == (False, []) and found["error"]
 
 
 # --- groups -----------------------------------------------------------------------------------------------------------
