@@ -81,7 +81,7 @@ class _Page:
         return self._every(rights, looked) | {"first_plans": [one.to_dict() for one in plans]}
 
     def _every(self, rights: Rights, looked: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        rows = [row for one in looked for row in one["mirrors"] if rights.sees(row["dag"])]
+        rows = [row | {"error": one["error"]} for one in looked for row in one["mirrors"] if rights.sees(row["dag"])]
         waits = by_mirror(waiting(row["dag"] for row in rows), rows, rights.sees_approvals)
         with_mirrors = {row["target_id"] for row in rows}
         shown = (one for one in looked if one["target_id"] in with_mirrors or (one["error"] and rights.reads_all))

@@ -241,6 +241,7 @@ function Mirror({ dagId }) {
   if (!mine.length && !plans.length) return h(Muted, { p: 4 }, "No mirror of this DAG. One is shown here once PlanMirrorOperator of this DAG has planned it, and its copy has begun.");
   return h(Flex, { direction: "column", gap: 4, p: 4 }, h(FirstPlans, { plans }), mine.map((row) => h(Panel, { key: `${row.target_id} ${row.mirror}` },
     h(Flex, { gap: 3, align: "center", wrap: "wrap" }, h(Link, { to: `/plugin/mirrors${query(row)}` }, h(Heading, { size: "md", color: "fg.info" }, row.mirror)), h(State, { row }), h(Arrow, { row })),
+    row.error && h(Muted, { overflowWrap: "anywhere" }, `As it was last seen: ${row.error}`),
     h(Figures, { row }), h(Phases, { phases: data.phases, at: row.phase }), h(Wrong, { row }))));
 }
 

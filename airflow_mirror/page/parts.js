@@ -23,7 +23,7 @@ const time = (s) =>
 const behindBy = (s) => (s == null ? "–" : s < 0.05 ? "level" : s < 10 ? `${s.toFixed(1)} s` : time(s));
 const clock = (s) => `${Math.floor(s / 60)}:${String(Math.floor(s % 60)).padStart(2, "0")}`;
 const date = (at) => (at == null ? "" : new Date(typeof at === "number" ? at * 1000 : at).toLocaleString());
-const toneOf = (row) => (row.refused.length || row.findings.some((f) => f.level === "block") ? "red" : TONES[row.state] ?? "gray");
+const toneOf = (row) => (row.refused.length || row.findings.some((f) => f.level === "block") ? "red" : row.error ? "gray" : TONES[row.state] ?? "gray");
 const query = (row) => `?${new URLSearchParams({ target: row.target_id, mirror: row.mirror })}`;
 const address = (path) => new URL(`mirrors/${path}`, document.baseURI).href;
 const fileOf = (path) => address(`files/${path.split("/").map(encodeURIComponent).join("/")}`);

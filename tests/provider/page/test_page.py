@@ -265,6 +265,7 @@ def test_mirrors_of_a_target_that_goes_stay_with_the_error(world: World, page_an
     world.target.kill(1)
     answer = get(page_anew, "/list").json()
     assert len(answer["mirrors"]) == 3 and answer["targets"][0]["error"]
+    assert {row["error"] for row in answer["mirrors"]} == {answer["targets"][0]["error"]}, "also where no target is shown"
 
 
 def test_setting_names_which_connections_are_looked_at(
