@@ -92,7 +92,8 @@ class Looks:
     def __init__(self, fresh_s: float = FRESH_S, closely_fresh_s: float = CLOSELY_FRESH_S) -> None:
         self._fresh_s, self._closely_fresh_s = fresh_s, closely_fresh_s
         self._targets, self._mirrors = (Threads(most) for most in _THREADS)
-        self._ids = Single(target_ids, _CONNECTIONS_FRESH_S, self._targets)
+        # In a thread of its own: each request waits for them, and targets that are away may take all others.
+        self._ids = Single(target_ids, _CONNECTIONS_FRESH_S, Threads(1))
         self._looks: dict[tuple[str, ...], tuple[Look, Single[dict[str, Any]]]] = {}
         self._courses = defaultdict[str, Courses](Courses)  # outlive the looks, which close their connections
 

@@ -259,6 +259,20 @@ def test_what_was_heard_before_is_told_while_a_slow_look_goes_on(
             free.set()
 
 
+def test_targets_that_are_away_keep_nobody_waiting_for_which_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    free, known = threading.Event(), [f"gone{n}" for n in range(20)]
+    monkeypatch.setattr("airflow_mirror.page.looks.target_ids", lambda: list(known))
+    monkeypatch.setattr("airflow_mirror.page.looks._CONNECTIONS_FRESH_S", 0.0)
+    monkeypatch.setattr(TargetLook, "__call__", lambda one: free.wait(60) and {"target_id": one.conn_id, "error": "away"})
+    looking = Looks()
+    try:
+        looking.targets(0.2)
+        known.append("new")
+        assert looking._ids.get(5) == known
+    finally:
+        free.set()
+
+
 def test_mirrors_of_a_target_that_goes_stay_with_the_error(world: World, page_anew: TestClient) -> None:
     three_mirrors(world)
     assert len(get(page_anew, "/list").json()["mirrors"]) == 3
