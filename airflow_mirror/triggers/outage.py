@@ -106,7 +106,7 @@ class MirrorOutageTrigger(BaseEventTrigger):
 
     async def _keep(self, told: Told) -> None:
         """Keep it if it has changed since it was kept last: what failed once is tried with each look."""
-        now = told.kept()
+        now: dict[str, Any] = {**told.kept()}
         if now == self._kept:
             return
         try:

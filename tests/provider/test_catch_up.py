@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import ClusterUnreachable, InvalidField, TryAgain
 from airflow_mirror.hooks import lag as hook_lag
+from airflow_mirror.hooks import remembered
 from airflow_mirror.jobs.runner import active
 from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, Watch, active_tail
 from airflow_mirror.jobs.runner.local import LocalRunner
@@ -220,7 +221,7 @@ def test_trigger_forgives_a_broken_look_for_its_plan_too(
 ) -> None:
     """A triggerer that was started again while a broker was ended the wait of hours."""
     down = ClusterUnreachable("target", "x:1", "refused")
-    answers, find = [down, down], catch_up_trigger.plan_by_hash
+    answers, find = [down, down], remembered.plan_by_hash
 
     def plan_by_hash(*given: Any) -> Plan:
         if answers:
