@@ -761,7 +761,7 @@ class ForeignData(PartitionStopped):
 
 
 class SourceTruncated(PartitionStopped):
-    """The source's log ends before the target's: it lost copied records, or the topic was re-created."""
+    """The source's log ends before the target's, or before the range to copy: it lost records, or was re-created."""
 
 
 class SourceGone(SourceTruncated):

@@ -73,7 +73,11 @@ def open_partition(
     log_start = told.log_start
     state = journal.read(target, mirror, one.target, told.target, isolation)
     primed = 0
-    if _is_fresh(state, one, log_start, mirror, told.target.producers):
+    is_fresh = _is_fresh(state, one, log_start, mirror, told.target.producers)
+    # The source was asked behind the target, and only grows: it ends below only if it lost records, or if somebody else
+    # has appended to the target.
+    check_reaches(source, one, told, 0 if is_fresh else state.end)
+    if is_fresh:
         # The present log start, not the planned one: what the source has deleted since can't be copied by anybody.
         start = max(one.start_offset, log_start)
         if 0 < state.end < log_start:
@@ -85,10 +89,6 @@ def open_partition(
             # Read again behind it: what this call has appended, and what somebody else has meanwhile, is told by the log.
             primed = priming.prime(target, mirror, one.target, state.end, start, check, one.target_topic_id)
             state = journal.read(target, mirror, one.target, ask_again(target, one.target), isolation)
-    # The source was asked behind the target, and only grows: it ends below only if it lost records, or if somebody else
-    # has appended to the target.
-    elif (end := end_below(source, one, told, state.end)) is not None:
-        raise truncated(one, end, state.end)
     elif log_start > state.end:
         raise retention_lost(one, state.end, log_start)
     else:
@@ -122,7 +122,30 @@ def open_partition(
     )
 
 
-def end_below(source: WireCluster, one: CopyRange, told: Answers, position: int) -> int | None:
+def check_reaches(source: WireCluster, one: CopyRange, told: Answers, position: int) -> None:
+    """Check that the source's log has what was copied, and what the range still asks for.
+
+    The end of a range was the source's once. Who waited for what is lost by now would wait for ever, or take what
+    producers write in its place.
+
+    :param position: source offset up to which the partition is copied.
+    :raises SourceTruncated: names the offsets that the source has lost.
+    """
+    end = _end_below(source, one, told, max(position, one.end_offset or 0))
+    if end is None:
+        return
+    if end < position:
+        raise _truncated(one, end, position)
+    assert one.end_offset is not None
+    raise SourceTruncated(
+        one.source_topic, one.partition, end, one.end_offset,
+        f"the source's log ends at {end}, and reached {one.end_offset} when this copy was begun",
+        "The source lost records before they were copied, perhaps in an unclean leader election: only their producers "
+        "may still have them. A bulk copy that is begun anew takes what the source has by now.",
+    )  # fmt: skip
+
+
+def _end_below(source: WireCluster, one: CopyRange, told: Answers, position: int) -> int | None:
     """Return where the source's log ends if that is below ``position``; None: it is not.
 
     A leader that has just been elected tells an end that is too low, until its followers have asked it for more. From 2.1
@@ -135,7 +158,7 @@ def end_below(source: WireCluster, one: CopyRange, told: Answers, position: int)
     return end if end < position else None
 
 
-def truncated(one: CopyRange, end: int, position: int) -> SourceTruncated:
+def _truncated(one: CopyRange, end: int, position: int) -> SourceTruncated:
     """Return the error for a source whose log ends below the copied position."""
     return SourceTruncated(
         one.source_topic, one.partition, end, position,

@@ -13,7 +13,7 @@ from airflow_mirror.copy.offsets import derive
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.opening.answers import Answers, TargetAnswers, ask_again
-from airflow_mirror.copy.opening.identical import Opening, check_same_topic, end_below, retention_lost, truncated
+from airflow_mirror.copy.opening.identical import Opening, check_reaches, check_same_topic, retention_lost
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import identity
 from airflow_mirror.copy.writer.transactional import Deliveries
@@ -87,9 +87,8 @@ def open_mapped(
     epoch, sequence = _next_sequence(target, mirror, one, writer, part if len(part) else stored, now)
     # Read again, because transactional delivery queried the target again: an older copier may have committed meanwhile.
     if position > told.high_watermark:
-        again = replace(told, high_watermark=source.high_watermarks([one.source])[one.source])
-        if (end := end_below(source, one, again, position)) is not None:
-            raise truncated(one, end, position)
+        told = replace(told, high_watermark=source.high_watermarks([one.source])[one.source])
+    check_reaches(source, one, told, position)
     if log_start > position:
         raise retention_lost(one, position, log_start)
     # Before anything is stored: a map that was counted wrongly would send groups to wrong offsets for ever.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.loop.states import State
+from airflow_mirror.copy.ranges import IDENTICAL, MAPPED
 from airflow_mirror.errors import ForeignData, SourceTruncated
 from tests.driven import copying
 from tests.driven.cluster import DrivenCluster
@@ -42,6 +45,29 @@ def test_an_unclean_election_between_two_fetches_stops_with_the_offsets(new_lead
         assert (error.start_offset, error.end_offset) == (6, 10), error
         assert "unclean leader election" in str(error)
         assert ends(target) == [10]
+
+
+@pytest.mark.parametrize("mode", [IDENTICAL, MAPPED])
+def test_an_unclean_election_that_lost_what_a_range_still_asks_for_stops_it(mode: str) -> None:
+    """Before any of it was fetched: nothing that was copied is gone, and what follows would be another story."""
+    with DrivenCluster("source", brokers=2) as source, DrivenCluster("target") as target:
+        log = source.create("t").logs[0]
+        target.create("t")
+        Writer(log).plain(6)
+        Writer(log).plain(4)
+        ranges = ranges_of(source, "t", mode)
+
+        def elect(_: Request) -> None:
+            with source.changing():
+                log.truncate(6)
+                source.move_leader(TP, 2)
+                Writer(log).plain(1)
+
+        source.script.on("Fetch", Fault(before=elect), when=lambda request: bool(request.message.max_wait_ms > 0))
+        turns = count()
+        error = errors(copying.copy(source, target, ranges, should_stop=lambda: next(turns) > 200))[TP]
+        assert isinstance(error, SourceTruncated) and (error.start_offset, error.end_offset) == (7, 10), error
+        assert ends(target) == [0]
 
 
 def test_a_clean_election_goes_on_where_it_was() -> None:

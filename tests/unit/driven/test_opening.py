@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.opening import journal
 from airflow_mirror.copy.opening.answers import ask_again
-from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.ranges import IDENTICAL, MAPPED, CopyRange
 from airflow_mirror.copy.writer import identity, priming
 from airflow_mirror.errors import ForeignData, LeaseLost, PartitionStopped, SourceTruncated, TryAgain
 from airflow_mirror.wire.cluster import WireCluster
@@ -100,6 +101,24 @@ def test_a_source_that_lost_what_was_copied_stops_the_copy(world: World) -> None
     error = errors(copy(world.source, world.target, whole))[TP]
     assert isinstance(error, SourceTruncated) and "the source's log ends at 3" in str(error)
     assert world.there.end == 5
+
+
+@pytest.mark.parametrize("mode", [IDENTICAL, MAPPED])
+@pytest.mark.parametrize("copied", [5, 0])
+def test_a_source_that_lost_what_is_still_to_be_copied_stops_the_copy(world: World, mode: str, copied: int) -> None:
+    """It would wait for ever, or take what producers write in place of what was lost."""
+    world.here_writer.plain(5)
+    world.here_writer.plain(2)
+    world.here_writer.plain(3)
+    (whole,) = ranges_of(world.source, "t", mode)
+    if copied:
+        assert errors(copy(world.source, world.target, [replace(whole, end_offset=copied)]))[TP] is None
+    world.here.truncate(7)
+    turns = count()
+    error = errors(copy(world.source, world.target, [whole], should_stop=lambda: next(turns) > 20))[TP]
+    assert isinstance(error, SourceTruncated) and (error.start_offset, error.end_offset) == (7, 10)
+    assert "log ends at 7, and reached 10 when this copy was begun" in str(error)
+    assert world.there.end == copied
 
 
 def test_what_retention_took_before_it_was_copied_stops_the_copy(world: World) -> None:
