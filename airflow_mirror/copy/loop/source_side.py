@@ -249,6 +249,7 @@ class SourceSide:
             return
         dry = not throttle_ms and not any(answer.records for answer in answers)
         now = self._clock()
+        served: dict[TopicPartition, PartitionCopy] = {}
         for answer in answers:
             one = named.get(answer.tp)
             # By the offset, too: what another lane has brought meanwhile must not come twice.
@@ -256,11 +257,30 @@ class SourceSide:
                 self._take_fetched(lane, one.p, answer, buffer, dry)
                 if answer.records:
                     one.p.fed_at, one.p.rests = now, False
+                    served[answer.tp] = one.p
         if lane.kind is Kind.REST:
             return
         self._lay_to_rest(lane, named, now)
-        for one in named.values():  # most got no records and are touched by nothing else
-            self._enlist(one.p)
+        self._enlist_in_turn(lane, named, served)
+
+    def _enlist_in_turn(
+        self, lane: FetchLane, named: Mapping[TopicPartition, Named], served: Mapping[TopicPartition, PartitionCopy]
+    ) -> None:
+        """Enlist what a request named: before those that wait what got no records, behind them what got some.
+
+        Most got none, and are touched by nothing else.
+        """
+        # A broker fills a response in the request's order, up to its limit. Backlogs that are always asked for first
+        # would take all of it, and the records of those behind them might fall to retention meanwhile. In a session the
+        # broker itself moves what it has served to the end (KIP-227), and here it leaves the session.
+        waiting = self._waiting.pop(lane.key, {})
+        for tp, one in named.items():
+            if tp not in served:
+                self._enlist(one.p)
+        if waiting:
+            self._waiting.setdefault(lane.key, {}).update(waiting)
+        for p in served.values():
+            self._enlist(p)
 
     def _answered(self, lane: FetchLane) -> Mapping[TopicPartition, Named]:
         """Return what the request in flight was for, and allow fetching for it again."""
