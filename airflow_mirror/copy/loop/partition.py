@@ -15,7 +15,7 @@ from airflow_mirror.copy.batches import tombstones
 from airflow_mirror.copy.batches.tiers import Corrupt, Send
 from airflow_mirror.copy.delays import DelayMeter
 from airflow_mirror.copy.loop.asked import Begin, Commit, Pad
-from airflow_mirror.copy.loop.fetched import TRICKLE_BYTES, Fetched
+from airflow_mirror.copy.loop.fetched import FOREVER, TRICKLE_BYTES, Fetched
 from airflow_mirror.copy.loop.leaders import NOBODY, Broker
 from airflow_mirror.copy.loop.states import OPEN, Event, State, after
 from airflow_mirror.copy.offsets.map import OffsetMap
@@ -43,6 +43,7 @@ class PartitionCopy(Fetched):
     :ivar position: next source offset: everything below it is on the target.
     :ivar map: with mapped offsets: what was mapped since the copy was opened (or since the map was last taken).
     :ivar open_map: the map of the open transaction; it takes effect on commit.
+    :ivar commit_before: offset of a batch that the target has refused: it gets a transaction of its own.
     """
 
     transaction_bytes: int = 0
@@ -69,6 +70,7 @@ class PartitionCopy(Fetched):
     dry_since: float = 0.0  # when the first of them came, by the loop's clock
     open_bytes: int = -1  # sent in the open transaction; -1 when none is open
     committed: int = 0  # transactional: position of the last commit
+    commit_before: int = FOREVER
     delays: DelayMeter = field(default_factory=DelayMeter)
     _filler: Send | None = None
     _unanswered: Send | None = None  # sent, not acknowledged; re-reading the target shows if it was appended
@@ -262,7 +264,9 @@ class PartitionCopy(Fetched):
         if self.transactional:
             # Bounded, because readers of committed records see nothing of it until it ends, and a death throws all of
             # it away.
-            if self.open_bytes >= self.transaction_bytes:
+            is_large = self.open_bytes >= self.transaction_bytes
+            # What is refused takes its transaction with it: what comes before it must have ended in another one.
+            if is_large or (self.open_bytes > 0 and send.base_offset >= self.commit_before):
                 return Commit(self.position)
             return Begin(self.position) if self.open_bytes < 0 else None
         # The hole first: the broker gives a batch the log's end as its offset, whatever the batch says.
@@ -340,6 +344,8 @@ class PartitionCopy(Fetched):
             book.advance(send.next_source)
         if self.open_bytes >= 0:
             self.open_bytes += send.size
+        if send.base_offset >= self.commit_before:
+            self.commit_before = FOREVER
         self.position = send.next_source
         self.sequence = wire_batch.next_sequence(self.sequence, send.record_count)
         self._count(send)

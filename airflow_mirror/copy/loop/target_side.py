@@ -282,12 +282,18 @@ class TargetSide:
     def _take_answer(
         self, lane: ProduceLane, p: PartitionCopy, step: Send, answer: produce.Produced, now_ms: int
     ) -> None:
-        if answer.error in produce.REFUSED and not _may_pass(p, step, answer.error):
+        cause = _unreadable(step) if answer.error == ErrorCode.UNKNOWN_SERVER_ERROR else None
+        if (answer.error in produce.REFUSED or cause is not None) and p.open_bytes > 0:
+            # Whatever stops the partition now would throw away what is acknowledged in the open transaction, and say
+            # that it was copied.
+            p.commit_before = step.base_offset
+            self._judge.retry_later(p, f"the target refuses a batch of a transaction: {error_name(answer.error)}")
+        elif answer.error in produce.REFUSED and not _may_pass(p, step, answer.error):
             said = f"{error_name(answer.error)} {answer.message}".strip()
             if answer.error == ErrorCode.MESSAGE_TOO_LARGE:
                 said += f" (about {step.size} bytes; max.message.bytes={p.max_bytes} when this copy began)"
             self._refuse(p, step, said, _DAMAGED if answer.error == ErrorCode.CORRUPT_MESSAGE else _SETTINGS)
-        elif answer.error == ErrorCode.UNKNOWN_SERVER_ERROR and (cause := _unreadable(step)) is not None:
+        elif cause is not None:
             # Passed unchanged because the target might have accepted it. It did not, and can't say why.
             self._judge.stop(
                 p,
@@ -303,8 +309,9 @@ class TargetSide:
             name = marker_id(self._mirror, answer.tp) if of_id else answer.tp.topic
             # Whatever its name, an error does not tell whether the batch is in the log: NOT_LEADER with a base offset
             # was seen for batches that stayed, REQUEST_TIMED_OUT for such that were truncated. The opening looks.
-            cause = lane.cause(f"produce to {answer.tp}", answer.error, "Write", name, answer.message)
-            self._judge.retry_later(p, cause)
+            self._judge.retry_later(
+                p, lane.cause(f"produce to {answer.tp}", answer.error, "Write", name, answer.message)
+            )  # fmt: skip
         else:
             try:
                 # Death behind the broker's append and before this line: the next opening finds the batch at the log's

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import MAPS
+from airflow_mirror.copy.loop import target_side
 from airflow_mirror.copy.loop.failures import TOO_LARGE_AGAIN
 from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.loop.target_side import TargetSide
 from airflow_mirror.copy.ranges import MAPPED
-from airflow_mirror.errors import MissingRight, PartitionStopped, SourceTruncated, TryAgain
+from airflow_mirror.errors import CorruptBatch, MissingRight, PartitionStopped, SourceTruncated, TryAgain
 from airflow_mirror.wire import codec
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.cluster import DrivenCluster
@@ -37,6 +39,16 @@ def error_of(source: DrivenCluster, target: DrivenCluster, mode: str = "identica
 
 def is_equal(source: DrivenCluster, target: DrivenCluster) -> bool:
     return source.log(TP).rows() == target.log(TP).rows()
+
+
+def progress(target: DrivenCluster) -> list[int]:
+    """Return the offsets that were committed with records."""
+    return [one.offset for of in target.groups.committed.values() for one in of.values()]
+
+
+def is_of_copy(request: Request) -> bool:
+    """Tell a batch of the copy's from a piece of an offset map."""
+    return any(topic.name != MAPS for topic in request.message.topic_data)
 
 
 def fetches_data(request: Request) -> bool:
@@ -107,27 +119,45 @@ def test_bit_that_flips_before_a_batch_is_sent_is_fetched_anew(
     assert copied.counters.merged == (3 if merge_below else 0), "and the others go on being merged"
 
 
+@pytest.mark.parametrize("merge_below", [0, 1 << 16])
 @pytest.mark.parametrize("delivery", ["idempotent", "transactional"])
 def test_batch_that_arrives_damaged_each_time_stops_the_copy_behind_the_one_before_it(
-    source: DrivenCluster, target: DrivenCluster, writer: Writer, delivery: str
+    source: DrivenCluster, target: DrivenCluster, writer: Writer, delivery: str, merge_below: int
 ) -> None:
-    """In a transaction the one before it is sent, and acknowledged, each time as well."""
+    """In a transaction the one before it is committed first."""
     writer.plain(5)
-    writer.plain(5)
-    number = count()
+    writer.plain(5, size=200)
 
-    def is_second(request: Request) -> bool:
-        if any(topic.name not in ("t", "", None) for topic in request.message.topic_data):
-            return False  # a piece of an offset map
-        return next(number) >= 1 if delivery == "idempotent" else next(number) % 2 == 1
+    def has_second(request: Request) -> bool:
+        sent = [one for topic in request.message.topic_data for one in topic.partition_data]
+        return is_of_copy(request) and any(len(one.records) > 1000 for one in sent)
 
     mode = MAPPED if delivery == "transactional" else "identical"
-    rule = target.script.on("Produce", Fault.refused(ErrorCode.CORRUPT_MESSAGE, {TP}), when=is_second, times=None)
-    (stopped,) = copy(source, target, ranges_of(source, "t", mode), delivery=delivery, merge_below=0)
+    rule = target.script.on("Produce", Fault.refused(ErrorCode.CORRUPT_MESSAGE, {TP}), when=has_second, times=None)
+    (stopped,) = copy(source, target, ranges_of(source, "t", mode), delivery=delivery, merge_below=merge_below)
     assert isinstance(stopped.error, PartitionStopped), stopped.error
     assert (stopped.error.start_offset, stopped.error.end_offset) == (5, 10)
     assert "CORRUPT_MESSAGE" in str(stopped.error) and "memory of this host" in str(stopped.error)
-    assert len(rule.hits) == 4
+    assert stopped.settled_position == 5
+    if delivery == "transactional":
+        assert progress(target) == [5]
+    if not merge_below:
+        assert len(rule.hits) == (5 if delivery == "transactional" else 4)
+
+
+def test_batch_that_nobody_can_read_stops_the_copy_behind_the_transaction_before_it(
+    source: DrivenCluster, target: DrivenCluster, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.plain(5)
+    writer.plain(5, size=200)
+    monkeypatch.setattr(target_side, "_unreadable", lambda step: "it is cut off" if step.base_offset == 5 else None)
+    number = count()
+    unknown = Fault.refused(ErrorCode.UNKNOWN_SERVER_ERROR, {TP})
+    rule = target.script.on("Produce", unknown, when=lambda r: is_of_copy(r) and next(number) in (1, 3), times=None)
+    (stopped,) = copy(source, target, ranges_of(source, "t", MAPPED), delivery="transactional", merge_below=0)
+    assert isinstance(stopped.error, CorruptBatch) and stopped.error.start_offset == 5
+    assert stopped.settled_position == 5 and progress(target) == [5]
+    assert len(rule.hits) == 2
 
 
 @pytest.mark.parametrize("number", [codec.NONE, codec.GZIP])
