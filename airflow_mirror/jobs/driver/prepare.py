@@ -115,7 +115,8 @@ def taking_in(job: CopyJob, plan: Plan, target: ClusterAdmin, ledger: Decisions 
     known = {t.target_topic for t in job.plan.topics}
     new = [t for t in plan.topics if t.target_topic not in known]
     configs = target.topic_configs([t.target_topic for t in new])
-    limits = {topic: int(entries["max.message.bytes"].value or 0) for topic, entries in configs.items()}
+    told = {topic: entries.get("max.message.bytes") for topic, entries in configs.items()}
+    limits = {topic: int(entry.value) for topic, entry in told.items() if entry is not None and entry.value is not None}
     fillers = (t.target_topic for t in new if t.filler == "tombstones")
     counts = _key_partitions(new, target) if job.mirror.partitioning == "by_key" else {}
     options = replace(

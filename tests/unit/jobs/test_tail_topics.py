@@ -161,6 +161,19 @@ def test_topics_that_join_are_copied_as_the_target_has_them(partitioning: str, c
     assert after.key_partitions == (counts and {"a": 7, "c": 4}), "as when its copy began"
 
 
+@pytest.mark.parametrize("configs", [{}, {"max.message.bytes": ConfigEntry(value=None)}])
+def test_limit_that_a_broker_does_not_tell_is_the_default(
+    configs: dict[str, ConfigEntry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of(MIRROR, topic_plan("c", {0: 0}, source_topic_id="id-c"))
+    job = CopyJob(
+        mirror=MIRROR, source="s", target="t", plan=replace(plan, topics=()), options=CopyOptions(mirror="m")
+    )  # fmt: skip
+    target = Target()
+    monkeypatch.setattr(target, "topic_configs", lambda names: dict.fromkeys(names, configs))
+    assert taking_in(job, plan, target, None).options.max_batch_bytes == {}  # type: ignore[arg-type]
+
+
 class LostLedger(MemoryLedger):
     """One of which decisions may be missing."""
 
