@@ -15,6 +15,7 @@ from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.plan.recreated_topics import sentence
 from airflow_mirror.plan.refusals import BROKEN
 from airflow_mirror.plan.situation import Situation, each_topic
+from airflow_mirror.wire import produce
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wording import count, some
 
@@ -126,14 +127,14 @@ def _message_size(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Findin
         )
 
 
-@CHECKS.check("request_size", "the target's brokers take the largest batch", of="mirror")
+@CHECKS.check("request_size", "the target's brokers take the largest request", of="mirror")
 def _request_size(s: Situation) -> Iterator[Finding]:
     yield from _larger_than_a_request(s)
     if unread := s.target.unread(_REQUEST_BYTES):
         yield warn(
             unread,
-            "Make sure that it is above the largest batch of the source on every broker of the target; Kafka's default "
-            "is 104857600.",
+            f"Make sure that it is above {produce.REQUEST_BYTES:,} and the largest batch of the source on every broker "
+            "of the target; Kafka's default is 104857600.",
             "target brokers",
         )
 
@@ -141,13 +142,14 @@ def _request_size(s: Situation) -> Iterator[Finding]:
 @each_topic
 def _larger_than_a_request(s: Situation, pair: Pair, topic: TopicPlan) -> Iterator[Finding]:
     largest = int(pair.source.config("max.message.bytes") or 0)
-    refusing, where = s.target.of_brokers(_REQUEST_BYTES, lambda limit: largest >= int(limit))
+    sent = produce.REQUEST_BYTES + largest  # of many partitions at once: a broker hangs up on what is larger
+    refusing, where = s.target.of_brokers(_REQUEST_BYTES, lambda limit: sent >= int(limit))
     if refusing:
         yield block(
-            f"batches of up to {largest:,} bytes (max.message.bytes), but the target's brokers refuse requests above "
-            f"{min(map(int, refusing.values())):,} bytes ({_REQUEST_BYTES}{where})",
-            f"Raise {_REQUEST_BYTES} on the target above {largest:,}, or lower max.message.bytes on the source "
-            "to the largest batch that its producers send.",
+            f"requests of up to {produce.REQUEST_BYTES:,} bytes and a batch of up to {largest:,} (max.message.bytes) are "
+            f"sent, but the target's brokers refuse requests above {min(map(int, refusing.values())):,} bytes "
+            f"({_REQUEST_BYTES}{where})",
+            f"Raise {_REQUEST_BYTES} on the target above {sent:,}; Kafka's default is 104857600.",
             f"topic {topic.source_topic!r}",
         )
 

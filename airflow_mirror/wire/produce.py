@@ -25,6 +25,8 @@ API_KEY, API_VERSION, BY_ID = 0, 8, 13
 # Answered once every in-sync replica has it: what is acknowledged outlives its leader. With less, a position could be
 # ahead of a log that lost its newest records.
 ACKS_ALL = -1
+# Behind it a copy adds no batch to a request; the last one may exceed it by what a topic takes.
+REQUEST_BYTES = 8 << 20
 # Errors with which a broker refuses a batch for good.
 # They are found before the append (LogValidator, UnifiedLog): nothing is in the log, and as long as the topic's
 # settings stay, the same bytes never will be. With CORRUPT_MESSAGE those that arrived are not those that were checked:

@@ -37,8 +37,6 @@ from airflow_mirror.wire.topology import id_of
 # How long a leader may wait for its replicas. An answer that says so (REQUEST_TIMED_OUT) may come with a batch that was
 # appended and stays, or with one that is truncated later: it is "unknown" like a lost one.
 PRODUCE_TIMEOUT_MS = 30_000
-# Behind it no batch is added; the last one may exceed it by what a topic takes.
-_REQUEST_BYTES = 8 << 20
 _LANES = 2  # connections per target leader: one is served while the other is filled
 # What to do about records that the target refuses, and about bytes that arrive damaged each time.
 _SETTINGS = (
@@ -132,7 +130,7 @@ class TargetSide:
             return
         batches: dict[TopicPartition, memoryview] = {}
         transactional_id: str | None = None
-        size, limit = 0, min(_REQUEST_BYTES, self._pace.portion or _REQUEST_BYTES)
+        size, limit = 0, min(produce.REQUEST_BYTES, self._pace.portion or produce.REQUEST_BYTES)
         for _ in range(len(lane.ready)):
             if size >= limit or transactional_id is not None:
                 break  # a request belongs to one transaction at most

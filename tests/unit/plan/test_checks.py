@@ -526,9 +526,11 @@ def test_existing_topic_that_keeps_its_replicas_in_sync_is_judged_by_them(
     assert levels(plan(a_topic(min_insync_replicas=here), [target], mirror=mirror), "min_insync") == [level]
 
 
-def test_batches_larger_than_a_request_of_the_target_block() -> None:
+@pytest.mark.parametrize("limit", [5 << 20, 10 << 20, 18 << 20])
+def test_requests_larger_than_the_target_takes_block(limit: int) -> None:
+    """The batches of many partitions go in one, of up to 8 MiB and a batch."""
     source = a_topic(static={"max.message.bytes": "10485760"})
-    assert levels(plan(source, socket_request_max_bytes="10485760"), "request_size") == ["block"]
+    assert levels(plan(source, socket_request_max_bytes=str(limit)), "request_size") == ["block"]
     assert levels(plan(source, socket_request_max_bytes="104857600"), "request_size") == ["pass"]
 
 
