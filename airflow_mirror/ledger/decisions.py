@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
 
 from airflow_mirror.common.policy import DECISIONS, MAPS, OWN_IDS, STATE, WISHES, is_lease
-from airflow_mirror.errors import BrokerError, InputError, LedgerLost, LedgerMissing
+from airflow_mirror.errors import BrokerError, InputError, LedgerLost, LedgerMissing, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
 from airflow_mirror.ledger import deciding
@@ -30,6 +30,7 @@ from airflow_mirror.wording import some
 
 Values = Mapping[str, Any]
 Change = Callable[[Values], Values | None]
+T = TypeVar("T")
 
 # Without these, records could be deleted, lost by an election, or bear the time of a writer's clock.
 SETTINGS = {
@@ -118,42 +119,47 @@ class Ledger:
         """
         # The settings are looked at before the log: a topic whose records may vanish must not be gone by, whatever it
         # says now.
-        with self._or_lost():
-            return self._read(self.topic())
+        return self._or_lost(lambda: self._read(self.topic()))
 
-    def require_never_was(self) -> None:
-        """Return if there is nothing that mirrors with a ledger leave behind.
+    def was_there(self) -> bool:
+        """Return whether there is a ledger after all, read a moment later; False: nothing tells that there ever was one.
 
         Leases tell for a week, groups for longer. Who may not see all, or asks old brokers, goes by the rest.
 
-        :raises LedgerLost: names what there is.
+        :raises LedgerLost: there is none, and what mirrors with a ledger leave behind; names what there is.
         """
         # "There never was one" lets a plan create it and write to topics. So each trace that mirrors leave is asked
         # for, on its own: one question that is refused must not hide the answer to another.
         left: list[str] = []
+        unlisted = set[str]()
         for name in (STATE, MAPS, WISHES):
             with suppress(InputError):
-                left += [f"topic {one}" for one in self._target.topics([name])]
+                (left.append(f"topic {name}") if self._target.topics([name]) else unlisted.add(name))
         with suppress(InputError):
             groups = [one.group_id for one in self._target.groups(every=True)]
             left += [f"group {one!r}" for one in groups if one.startswith(OWN_IDS[0])]
         with suppress(InputError):
             left += [f"writer lease {one!r}" for one in self._target.transactional_ids().values() if is_lease(one)]
         if not left:
-            return
+            with suppress(InputError):  # by the word of more than one broker, as the ledger's own absence
+                left += [f"topic {name}" for name in unlisted - self._target.wire.refresh_present(unlisted)]
+        if not left:
+            return False
         time.sleep(_LOOK_AGAIN_S)  # it may have been created this moment, by somebody whose broker heard of it first
         try:
             self._read(self._there())
         except LedgerMissing:
             raise LedgerLost(f"topic {DECISIONS} is gone, or empty, and these are left: {some(left)}") from None
+        return True
 
-    @contextmanager
-    def _or_lost(self) -> Iterator[None]:
+    def _or_lost(self, step: Callable[[], T]) -> T:
+        """Take a step, and once more where the ledger that it did not find is there. Errors as :meth:`values`."""
         try:
-            yield
-        except LedgerMissing:
-            self.require_never_was()
-            raise
+            return step()
+        except LedgerMissing:  # before anything was appended: a log with a record is not missing (`_of`)
+            if not self.was_there():
+                raise
+        return step()
 
     def peek(self) -> Values:
         """Read what was decided until now, as somebody who decides nothing here; nothing if there is no ledger.
@@ -169,18 +175,18 @@ class Ledger:
 
     def decide(self, change: Change, until_ms: int | None = None) -> Values | None:
         """See :class:`Decisions`. Errors of :meth:`values` as well."""
-        with self._or_lost():
-            # Before each decision: a record in a topic that was set to delete would be a decision that some readers
-            # never see.
-            topic = self.topic()
+        return self._or_lost(lambda: self._decide_in(self.topic(), change, until_ms))
 
-            def known(values: Values) -> Values | None:
-                # At each try: created again since, the record would go into a ledger that has forgotten all that this
-                # one rests on.
-                self._of(topic)
-                return change(values)
+    def _decide_in(self, topic: TopicInfo, change: Change, until_ms: int | None) -> Values | None:
+        # The topic is looked at before each decision: a record in one that was set to delete would be a decision that
+        # some readers never see.
+        def known(values: Values) -> Values | None:
+            # At each try: created again since, the record would go into a ledger that has forgotten all that this one
+            # rests on.
+            self._of(topic)
+            return change(values)
 
-            return self._decide(known, until_ms)
+        return self._decide(known, until_ms)
 
     def time_ms(self, key: str) -> int:
         """See :class:`Decisions`."""
@@ -212,15 +218,22 @@ class Ledger:
         log = DecisionLog(self._target.wire)
         return deciding.decide(log, self._fold, change, again, until_ms)
 
-    def _found(self) -> TopicInfo | None:
-        return self._target.topics([DECISIONS]).get(DECISIONS)
-
     def _there(self) -> TopicInfo:
-        # This process has read decisions there: it was deleted under us. Without that it may never have been.
-        while (topic := self._found()) is None:
-            if self._young.expired:
-                raise LedgerLost(f"topic {DECISIONS} was deleted") if self._fold.end else LedgerMissing()
-            self._young.pause()  # this broker has not heard of it yet
+        topic = self._listed(self._young)
+        # A broker that has just started lists no topic: by its word alone a ledger would be lost, or never have been.
+        if topic is None and self._target.wire.refresh_present([DECISIONS]):
+            # This process has read decisions there: it was deleted under us. Without that it may never have been.
+            raise LedgerLost(f"topic {DECISIONS} was deleted") if self._fold.end else LedgerMissing()
+        if topic is None and (topic := self._listed(Backoff(_NEWS_S))) is None:
+            raise TryAgain(
+                f"topic {DECISIONS}", "a broker does not list it, and others have it",
+                "One that has just started may not know it yet.",
+            )  # fmt: skip
+        return topic
+
+    def _listed(self, backoff: Backoff) -> TopicInfo | None:
+        while (topic := self._target.topics([DECISIONS]).get(DECISIONS)) is None and not backoff.expired:
+            backoff.pause()  # this broker has not heard of it yet
         return topic
 
     def create_topic(self) -> None:

@@ -55,7 +55,7 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture
 def admin(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterAdmin]:
     """A cluster without a ledger. What other tests have left there is no trace of a lost one."""
-    monkeypatch.setattr(Ledger, "require_never_was", lambda _: None)
+    monkeypatch.setattr(Ledger, "was_there", lambda _: False)
     with ClusterAdmin(config(cluster)) as admin:
         remove(admin)
         yield admin

@@ -67,7 +67,7 @@ def world_of(
     for name, seconds in LEASE_TIMES.items():
         monkeypatch.setattr(lease, name, seconds)
     # Each test begins without a ledger, and leases of the others would be the traces of one that was lost.
-    monkeypatch.setattr(Ledger, "require_never_was", lambda _: None)
+    monkeypatch.setattr(Ledger, "was_there", lambda _: False)
 
     def make(**fields: Any) -> World:
         world = World(walled, topic_name, tmp_path, **fields)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -59,6 +60,7 @@ class Topics(Described, Acls):
         super().__init__()
         self.names = (*names, *partitions)
         self.partitions = partitions
+        self.wire: Any = SimpleNamespace(refresh_present=lambda names: set(names).difference(self.names))
         self.offsets: dict[str, dict[TopicPartition, GroupPosition]] = {}
         self.states: dict[str, str] = {}
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,24 +24,31 @@ from airflow_mirror.common.policy import (
 )
 from airflow_mirror.console import ledger as console
 from airflow_mirror.errors import LedgerLost, LedgerMissing, MissingRight
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger import decisions
-from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.decisions import Ledger, Values
+from airflow_mirror.ledger.records import BEGIN
 from airflow_mirror.plan import ownership
+from tests.driven.ledger import LedgerCluster
 from tests.unit.ledger.kinds import PLAN
 
 
 class Target:
-    """A cluster without a topic of decisions, whose topics are empty."""
+    """A cluster without a topic of decisions, whose topics are empty.
 
-    wire = None
+    ``is_young``: the broker that is asked first has just started, and lists no topic.
+    """
 
     def __init__(self, *topics: str, groups: Collection[str] = (), ids: Collection[str] = ()) -> None:
         self._topics, self._groups, self._ids, self.created = topics, groups, ids, list[str]()
-        self.may_see = True
+        self.may_see, self.is_young = True, False
+        self.wire = SimpleNamespace(refresh_present=lambda names: set(names) - set(topics))
 
     def topics(self, names: Collection[str]) -> dict[str, Any]:
-        return {name: SimpleNamespace(name=name, partitions=1, topic_id="id") for name in names if name in self._topics}
+        there = () if self.is_young else self._topics
+        return {name: SimpleNamespace(name=name, partitions=1, topic_id="id") for name in names if name in there}
 
     def offsets(self, partitions: Collection[TopicPartition], _: str) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, 0)
@@ -109,12 +118,33 @@ def test_who_may_not_see_groups_goes_by_what_it_sees() -> None:
         Ledger(target).values()
 
 
-def test_one_that_is_created_at_this_moment_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker that was asked first had not heard of it, and the second one knows what came after it."""
-    target: Any = LEFT["state"][0]
-    monkeypatch.setattr(Ledger, "_read", lambda *_: {})
-    monkeypatch.setattr(Ledger, "_there", lambda _: None)
-    Ledger(target).require_never_was()
+@pytest.mark.parametrize("name", [STATE, MAPS, WISHES])
+def test_what_a_broker_that_has_just_started_does_not_list_is_left_all_the_same(name: str) -> None:
+    target: Any = Target(name)
+    target.is_young = True
+    with pytest.raises(LedgerLost, match=name):
+        Ledger(target).values()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [Ledger.values, partial(Ledger.decide, change=lambda values: {**values, BEGIN.key(): {"topic_id": "later"}})],
+    ids=["values", "decide"],
+)
+def test_one_that_is_created_at_this_moment_is_read(
+    ledger_target: LedgerCluster, monkeypatch: pytest.MonkeyPatch, ask: Callable[[Ledger], Values]
+) -> None:
+    """No broker had heard of it, and one knows what came after it."""
+    found, looks = Ledger._there, count()
+
+    def there(ledger: Ledger) -> TopicInfo:
+        if next(looks) == 0:
+            raise LedgerMissing()
+        return found(ledger)
+
+    monkeypatch.setattr(Ledger, "_there", there)
+    with ClusterAdmin(ledger_target.config) as admin:
+        assert ask(Ledger(admin)).keys() == {BEGIN.key()}
 
 
 @pytest.mark.parametrize("anew", [False, True])

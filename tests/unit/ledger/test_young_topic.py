@@ -1,19 +1,24 @@
-"""A ledger's topic that was created a moment ago: one broker shows it, another one has not heard of it."""
+"""A ledger's topic that one broker shows and another one has not heard of: it, or that broker, is a moment old."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from airflow_mirror.common.policy import DECISIONS
-from airflow_mirror.errors import BrokerError, LedgerMissing
+from airflow_mirror.errors import BrokerError, LedgerMissing, TryAgain
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry, NewTopicSpec, TopicInfo
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger import decisions
-from airflow_mirror.ledger.decisions import SETTINGS, Ledger
+from airflow_mirror.ledger.decisions import SETTINGS, Ledger, Values
+from airflow_mirror.ledger.records import BEGIN
 from airflow_mirror.wire.error_codes import ErrorCode
+from tests.driven.ledger import LedgerCluster
+from tests.driven.script import Fault, Request
 
 ENTRIES = {key: ConfigEntry(value=value) for key, value in SETTINGS.items()}
 THERE = TopicInfo(DECISIONS, "id", 1, 1)
@@ -23,12 +28,14 @@ class Target:
     """A cluster whose brokers give these answers, one after the other; the last one for ever.
 
     :param shown: whether the broker that is asked shows the topic. :param told: what it says of its settings.
+    :param gone: what is believed to be gone, once several brokers were asked.
     """
 
-    wire = None
-
-    def __init__(self, shown: Sequence[bool] = (True,), told: Sequence[Any] = (ENTRIES,)) -> None:
+    def __init__(
+        self, shown: Sequence[bool] = (True,), told: Sequence[Any] = (ENTRIES,), gone: Collection[str] = (DECISIONS,)
+    ) -> None:
         self._shown, self._told = list(shown), list(told)
+        self.wire = SimpleNamespace(refresh_present=lambda names: set(names).intersection(gone))
 
     def topics(self, names: list[str]) -> dict[str, TopicInfo]:
         return {DECISIONS: THERE} if _next(self._shown) else {}
@@ -91,3 +98,31 @@ def test_its_creator_says_in_the_end_that_it_is_missing(monkeypatch: pytest.Monk
     monkeypatch.setattr(decisions, "_NEWS_S", 0.0)
     with pytest.raises(LedgerMissing):
         created(False).topic()
+
+
+def _asks_for_it(request: Request) -> bool:
+    return any(topic.name == DECISIONS for topic in request.message.topics or ())
+
+
+def has_just_started(cluster: LedgerCluster) -> None:
+    """Have the broker that is asked next know no topic."""
+    unknown = Fault.refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    cluster.script.on("Metadata", unknown, times=1, when=_asks_for_it)
+
+
+@pytest.mark.parametrize("ask", [Ledger.values, Ledger.peek, lambda ledger: ledger.decide(dict)])
+def test_broker_that_has_just_started_does_not_make_it_missing_nor_lost(
+    ledger_target: LedgerCluster, ask: Callable[[Ledger], Values]
+) -> None:
+    """By its word alone nothing was decided, and what was read before is lost."""
+    with ClusterAdmin(ledger_target.config) as admin:
+        ledger = Ledger(admin)
+        for _ in range(2):
+            has_just_started(ledger_target)
+            assert ask(ledger).keys() == {BEGIN.key()}
+
+
+def test_one_that_others_have_and_nobody_lists_may_be_listed_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decisions, "_NEWS_S", 0.0)
+    with pytest.raises(TryAgain, match="others have it"):
+        Ledger(cast("Any", Target((False,), gone=()))).peek()
