@@ -181,6 +181,8 @@ def _copy_on(
     failed, back = 0, LeaseRecovery(there, held, status, tail.stopping)
     while True:
         _rest_while_paused(tail, there, watches, status)
+        if tail.is_over():  # also one that lost its lease while it rested: nobody takes it back
+            return
         if tail.deposed is not None:
             tail.on(Event.LOSE)
             back.go(tail.deposed, tail.job.plan)

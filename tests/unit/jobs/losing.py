@@ -68,6 +68,7 @@ class World:
     """A tail whose streams copy under a lease of the target's coordinator.
 
     :ivar streams: in their order. :ivar on_start: called with each new one, ``on_stop`` when it is stopped.
+    :ivar on_look: called where the driver looks at what is watched beside the copy.
     """
 
     def __init__(self, target: WireCluster) -> None:
@@ -79,12 +80,13 @@ class World:
         self.there: Any = SimpleNamespace(wishes=Wishes(), require_decided=lambda _: None)
         self.status = StatusFile(None)
         self.on_start: Callable[[Stream], None] = lambda _: None
+        self.on_look: Callable[[], None] = lambda: None
         self.on_stop: Callable[[Stream], None] = lambda one: one.take(copied(0, 1))
 
     def run(self) -> None:
         table: Any = SimpleNamespace(rows=list, has_stopped=lambda: False, follow=lambda _: None)
         progress: Any = SimpleNamespace(table=table, end_turn=lambda: None, has_untaken=lambda: False)
-        watches: Any = SimpleNamespace(look=lambda: None, tell=lambda: None)
+        watches: Any = SimpleNamespace(look=self.on_look, tell=lambda: None)
         crew: Any = SimpleNamespace(may_start_again=lambda _: False)
         try:
             supervisor = Supervisor(self.tail, self.there, progress, watches, lambda: None, None, self.stopping.clock)

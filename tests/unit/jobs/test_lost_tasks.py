@@ -23,11 +23,12 @@ from airflow_mirror.copy.spark import attempt
 from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import HANDOVER_S, LeaseToken
-from airflow_mirror.errors import TryAgain
+from airflow_mirror.errors import LeaseLost, TryAgain
 from airflow_mirror.jobs.driver import held_lease
 from airflow_mirror.jobs.driver.held_lease import HeldLease, writer_lease
 from airflow_mirror.jobs.driver.rounds import LOSSES
 from airflow_mirror.jobs.driver.spark_crew import SparkStream, _has_lost
+from airflow_mirror.jobs.driver.tail_states import State
 from airflow_mirror.jobs.plain import workers as plain
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes
 from airflow_mirror.wire.cluster import WireCluster
@@ -409,6 +410,19 @@ def test_a_paused_tail_rests_only_when_a_lost_task_must_have_stopped(world: Worl
     world.on_start, world.on_stop = pause, lambda _: None
     world.run()
     assert paused_at[0] - world.streams[0].at >= HANDOVER_S
+
+
+def test_a_paused_tail_that_loses_its_lease_may_be_stopped(world: World) -> None:
+    """Nobody takes the lease back for it, and nothing is copied any more."""
+
+    def lose() -> None:
+        world.stopping.set()
+        raise LeaseLost("airflow-mirror:lease:m", 2, "epoch 3")
+
+    world.there.wishes = Wishes(pause=Wish(by="ann", at="today"))
+    world.on_look = lose
+    world.run()
+    assert world.tail.state is State.RESTING and not world.streams
 
 
 def test_a_tail_whose_tasks_are_lost_at_once_each_time_ends(world: World) -> None:
