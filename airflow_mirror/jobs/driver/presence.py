@@ -149,10 +149,20 @@ class TailHeartbeat:
         with ClusterAdmin(load(self._reference, "target")) as target:
             heartbeat: Heartbeat | None = None
             kept_s = self._clock()
+            ledger = Ledger(target)  # one for all looks: each reads what was decided since the last one
+
+            def require_me() -> None:
+                nonlocal ledger
+                assert self._me is not None
+                try:
+                    _require(ledger, self._me)
+                except LedgerLost:  # one that is brought back is not the one that was read
+                    ledger = Ledger(target)
+                    raise
+
             plans = state_of(target, PLAN.below(self._me.name), patience_s=_PATIENCE_S, keys_only=True)
             while True:
                 last = self._ended.is_set()
-                require_me = partial(_require, Ledger(target), self._me)
                 if heartbeat is None and self._attempt(require_me):
                     state = state_of(target, *heard_by(self._me.name), patience_s=_PATIENCE_S)
                     heartbeat = Heartbeat(state, self._me, self._clock)

@@ -19,6 +19,8 @@ from airflow_mirror.jobs.request import TailRequest
 from airflow_mirror.jobs.runner.active import ActiveTail, Watch, active_tail, ask_to_stop, ended
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wish, wish
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.kinds import whole
 from airflow_mirror.ledger.records import TOPIC
 from airflow_mirror.mirror import Mirror
@@ -30,6 +32,7 @@ from airflow_mirror.wire.error_codes import ErrorCode
 from tests.builders import plan_of, request, topic_plan
 from tests.driven.ledger import LedgerCluster
 from tests.driven.script import Fault
+from tests.driven.validation import TopicConfig
 from tests.waiting import wait_until
 
 
@@ -190,3 +193,31 @@ def test_signs_resume_after_an_hour_in_which_none_could_be_written(target: Targe
         ask_to_stop(target.state, "m", tail.job, "ann")
         wait_until(target.stopping.is_set)
     assert (last := watch.sign(tail)) is not None and last.state == "SUCCEEDED"
+
+
+def test_what_was_decided_is_read_once_and_then_what_is_new(target: Target) -> None:
+    """A tail looks every few seconds, for months, whether it is the one."""
+
+    def whole() -> int:
+        asked = [topic for request in target.cluster.asked("Fetch") for topic in request.message.topics]
+        return sum(p.fetch_offset == 0 for topic in asked if topic.topic == DECISIONS for p in topic.partitions)
+
+    with target.tail():
+        tail, watch = active_tail(target.ledger.values(), "m"), Watch(target.state)
+        assert tail is not None
+        first, read = wait_until(lambda: watch.sign(tail)), whole()
+        assert first is not None and read
+        wait_until(lambda: (sign := watch.sign(tail)) is not None and sign.number > first.number + 5)
+        assert whole() == read
+
+
+def test_a_ledger_that_was_brought_back_is_read_anew(target: Target) -> None:
+    """From an older export, say: what was read of the lost one is not there any more."""
+    with target.tail() as there:
+        wait_until(lambda: active_tail(target.ledger.values(), "m"))
+        target.cluster.create(DECISIONS, config=TopicConfig(append_time=True))
+        with ClusterAdmin(target.cluster.config) as admin:
+            wait_until(lambda: there._complaints._said)
+            Ledger(admin).create()
+        target.stopping.wait(240)
+        assert isinstance(there._replaced, TailReplaced)
