@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,8 @@ from airflow_mirror.jobs.driver.executors import handover_for
 from airflow_mirror.jobs.driver.session import spark_context, sql_session
 from airflow_mirror.jobs.driver.turns import Tail
 from airflow_mirror.jobs.progress.listener import Hosts, hosts_of
-from airflow_mirror.jobs.runner.directory import write_json
+from airflow_mirror.jobs.runner.directory import SPARK, write_json
+from airflow_mirror.jobs.runner.process import JOB_DIR_VARIABLE
 from airflow_mirror.jobs.runner.spec import is_local
 
 _NO_WORKER = "Python worker failed to connect back"  # Spark's message; no setting changes how long it waits
@@ -163,5 +165,10 @@ def spark_crew(name: str, settings_from: str, stopping: threading.Event | None =
 @contextmanager
 def crew_of(context: Any, settings_from: str, crews: int = 1) -> Iterator[SparkCrew]:
     """Yield tasks of a context that so many crews share."""
-    with tempfile.TemporaryDirectory(prefix="airflow-mirror-spark-") as scratch:
+    # In the job's directory, beside what Spark keeps there: a tail reads these files for months, and hosts remove from
+    # /tmp what nobody has touched for ten days (systemd-tmpfiles).
+    directory = Path(job_dir) / SPARK if (job_dir := os.environ.get(JOB_DIR_VARIABLE)) else None
+    if directory is not None:
+        directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="airflow-mirror-spark-", dir=directory) as scratch:
         yield SparkCrew(context, Path(scratch), settings_from, crews)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.runner import package
-from airflow_mirror.jobs.runner.directory import write_json
+from airflow_mirror.jobs.runner.directory import SPARK, write_json
 from airflow_mirror.jobs.runner.java import java_home_for_spark
 from airflow_mirror.jobs.runner.process import JOB_DIR_VARIABLE
 from airflow_mirror.jobs.runner.spec import JobSpec, is_local
@@ -98,7 +98,7 @@ def spark_conf(spec: JobSpec, directory: Path) -> dict[str, str]:
             # The host's own name may resolve to an address that it can't reach (laptops, containers without network).
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.local.dir": str(directory / "spark"),
+            "spark.local.dir": str(directory / SPARK),
         }
     return conf | dict(spec.spark_conf)
 

@@ -20,6 +20,7 @@ from airflow_mirror.jobs.runner.spec import JobSpec
 
 # Held from before a job's first process exists (it inherits the lock) until the last process that inherited it ends.
 LAUNCH_LOCK = "launch.lock"
+SPARK = "spark"  # what a local Spark, and a driver of this host, keep while they run
 _LONGEST, _DIGITS = 200, 16  # of a job's name, of 255 that file systems take; of its digest
 
 

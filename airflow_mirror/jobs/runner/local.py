@@ -115,7 +115,7 @@ class LocalRunner:
         if self.reaches(handle):
             handle = self._located(handle)
             self._place_of(handle).clean_up(handle, ended_well=self.status(handle) in state.FINAL)
-            shutil.rmtree(Path(handle["dir"], "spark"), ignore_errors=True)  # of one elsewhere it may be in use
+            shutil.rmtree(Path(handle["dir"], directory.SPARK), ignore_errors=True)  # of one elsewhere it may be in use
 
     def _launch(self, name: str, spec: JobSpec, secrets: Mapping[str, ClientConfig]) -> Handle:
         job_dir = directory.open_generation(self.jobs / name, spec)

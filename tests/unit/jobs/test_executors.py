@@ -13,6 +13,7 @@ import zipfile
 from contextlib import ExitStack
 from importlib.metadata import requires, version
 from pathlib import Path
+from tempfile import gettempdir
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,6 +30,8 @@ from airflow_mirror.jobs.driver import executors
 from airflow_mirror.jobs.driver.spark_crew import crew_of
 from airflow_mirror.jobs.runner import package
 from airflow_mirror.jobs.runner.client import ThisHost
+from airflow_mirror.jobs.runner.directory import SPARK
+from airflow_mirror.jobs.runner.process import JOB_DIR_VARIABLE
 from airflow_mirror.jobs.runner.spec import JobSpec
 from airflow_mirror.wire import heart
 
@@ -301,6 +304,21 @@ def test_tails_of_one_application_share_its_slots(tails: int) -> None:
     with ExitStack() as stack:
         crews = [stack.enter_context(crew_of(context, "driver", tails)) for _ in range(tails)]
         assert all(crew.slots() >= 1 for crew in crews) and sum(crew.slots() for crew in crews) <= 3
+
+
+@pytest.mark.parametrize("of_a_job", [True, False])
+def test_files_of_a_tail_lie_where_nobody_clears_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_a_job: bool
+) -> None:
+    """In /tmp hosts remove what nobody has touched for ten days; started by hand, a job has no other place."""
+    monkeypatch.delenv(JOB_DIR_VARIABLE, raising=False)
+    if of_a_job:
+        monkeypatch.setenv(JOB_DIR_VARIABLE, str(tmp_path / "1"))
+    context: Any = Context(slots=1)
+    with crew_of(context, "driver") as crew:
+        place = crew._scratch.parent
+        assert crew._scratch.is_dir() and place == (tmp_path / "1" / SPARK if of_a_job else Path(gettempdir()))
+    assert not crew._scratch.exists()
 
 
 @pytest.mark.parametrize(("master", "error"), [("local[1]", InputError), ("spark://host:7077", TryAgain)])
