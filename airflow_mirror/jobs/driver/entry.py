@@ -16,9 +16,9 @@ from typing import Any
 from airflow_mirror.copy.results import PartitionResult, summarise
 from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver.arguments import R, request_of
-from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.driver.reporting import reporting
 from airflow_mirror.jobs.request import JobRequest
+from airflow_mirror.jobs.runner.complaints import Complaints
 from airflow_mirror.jobs.runner.state import STALE_AFTER_S
 from airflow_mirror.jobs.runner.status import StatusFile
 

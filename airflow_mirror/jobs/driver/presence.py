@@ -20,7 +20,6 @@ from typing import Any
 from airflow_mirror.common.policy import STATE
 from airflow_mirror.config import load
 from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError, TailReplaced, WritingEnded
-from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.request import TailRequest
@@ -32,6 +31,7 @@ from airflow_mirror.jobs.runner.active import (
     begin,
     heard_by,
 )
+from airflow_mirror.jobs.runner.complaints import Complaints
 from airflow_mirror.jobs.runner.cutover_signs import CutoverSigns
 from airflow_mirror.jobs.runner.reports import job_of
 from airflow_mirror.jobs.runner.state import FAILED, RUNNING, SUCCEEDED

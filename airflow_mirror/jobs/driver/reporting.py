@@ -14,8 +14,8 @@ from contextlib import contextmanager
 
 from airflow_mirror.config import load
 from airflow_mirror.errors import InputError
-from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.runner import reports
+from airflow_mirror.jobs.runner.complaints import Complaints
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.state import state_of

@@ -22,10 +22,10 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult, add
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError
-from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.driver.held_lease import HeldLease
 from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.runner.active import Heartbeat, JobId, heard_by
+from airflow_mirror.jobs.runner.complaints import Complaints
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wishes

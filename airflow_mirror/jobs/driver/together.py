@@ -20,9 +20,9 @@ from airflow_mirror.common.signals import pause, stop_by_signals
 from airflow_mirror.copy.results import summarise
 from airflow_mirror.errors import AuthenticationFailed, ClusterUnreachable, InputError, MirrorError, TryAgain
 from airflow_mirror.jobs.driver import entry
-from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.request import TailRequest
+from airflow_mirror.jobs.runner.complaints import Complaints
 from airflow_mirror.jobs.runner.keeping import WELL_AFTER_S
 from airflow_mirror.wire.errors import StoppedByQuota
 

@@ -9,9 +9,9 @@ from airflow_mirror.common.closing import Closing
 from airflow_mirror.config import load
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import AuthenticationFailed
-from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.driver.held_lease import HeldLease
 from airflow_mirror.jobs.driver.prepare import CopyJob
+from airflow_mirror.jobs.runner.complaints import Complaints
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger

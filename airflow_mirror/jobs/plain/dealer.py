@@ -15,11 +15,11 @@ from dataclasses import replace
 
 from airflow_mirror.config import load
 from airflow_mirror.copy.results import PartitionResult
-from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.plain import shares
 from airflow_mirror.jobs.plain.shares import Share
 from airflow_mirror.jobs.runner import active
 from airflow_mirror.jobs.runner.active import JobId, Watch
+from airflow_mirror.jobs.runner.complaints import Complaints
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.records import MEMBER, SHARE, SIGN

@@ -33,7 +33,6 @@ from airflow_mirror.errors import (
     TailRuns,
     TryAgain,
 )
-from airflow_mirror.jobs.driver.complaints import Complaints
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.supervision import MERCY_S
 from airflow_mirror.jobs.plain import shares
@@ -43,6 +42,7 @@ from airflow_mirror.jobs.progress.listener import Listener
 from airflow_mirror.jobs.progress.table import Table
 from airflow_mirror.jobs.runner import active
 from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, JobId, Watch, active_tail
+from airflow_mirror.jobs.runner.complaints import Complaints
 from airflow_mirror.jobs.runner.state import LOST, RUNNING
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
