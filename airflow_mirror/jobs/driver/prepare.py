@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from airflow_mirror.config import is_read_again, load
 from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import IDENTICAL, CopyRange
-from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError
+from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError, TryAgain
 from airflow_mirror.jobs.driver.by_hand import plan_by_hand
 from airflow_mirror.jobs.driver.stable import left_behind, stable_ends
 from airflow_mirror.jobs.driver.windows import Span, WindowBook, resolve, summed
@@ -34,6 +34,8 @@ from airflow_mirror.plan.ownership import claim, recreated, require_active
 from airflow_mirror.plan.store import is_hash
 from airflow_mirror.plan.upstream import upstream_of
 from airflow_mirror.sync.maps import mapped_topics
+from airflow_mirror.sync.passes import log_offsets
+from airflow_mirror.wire import requests
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wording import some
 
@@ -216,26 +218,51 @@ def shared(options: CopyOptions, tasks: int) -> CopyOptions:
     return options if rate is None else replace(options, max_bytes_per_second=rate / max(1, tasks))
 
 
-def resolve_ranges(
-    job: CopyJob, source: WireCluster, start: str, end: str | None, topics: Mapping[str, tuple[str, str]] | None = None
-) -> list[CopyRange]:
+def resolve_ranges(job: CopyJob, source: WireCluster, start: str, end: str | None) -> list[CopyRange]:
     """Resolve the plan's topics to offset ranges, partition by partition.
 
     :param start: ``earliest``, ``latest`` or ISO 8601: start of a partition of which the target holds no record.
     :param end: ``latest`` (the current last stable offset, or high watermark), ISO 8601, or None to follow.
-    :param topics: source topic -> (target topic, source topic id); default: those of the plan.
     """
-    planned = {t.source_topic: (t.target_topic, t.source_topic_id) for t in job.plan.topics}
-    wanted = planned if topics is None else topics
+    wanted = {t.source_topic: (t.target_topic, t.source_topic_id) for t in job.plan.topics}
     partitions = _partitions(source, wanted)
     log_starts = source.log_starts(partitions)
-    begins = frozen_starts(job.plan, start)
-    new = [tp for tp in partitions if tp not in begins]
-    # Partitions that appeared since the plan are copied completely; a time means the same whenever it is resolved.
-    begins |= _offsets_at(source, new, "earliest" if start == "latest" else start, job.options.committed_only)
-    starts = {tp: max(begins[tp], log_starts[tp]) for tp in partitions}
+    starts = _starts(job, source, start, {tp: log_starts[tp] for tp in partitions})
     ends = _offsets_at(source, partitions, end, job.options.committed_only) if end is not None else {}
     return _ranges(job, wanted, starts, ends)
+
+
+def joining_ranges(
+    job: CopyJob, source: WireCluster, topics: Mapping[str, tuple[str, str]], known: Collection[TopicPartition]
+) -> tuple[list[CopyRange], dict[TopicPartition, MirrorError]]:
+    """Resolve partitions to ranges that are followed from now on, without those whose leaders do not answer.
+
+    :param topics: source topic -> (target topic, source topic id).
+    :param known: partitions that are followed already, of which nothing is asked.
+    :return: the ranges, and why other partitions have none yet.
+    :raises MissingRight: a leader refuses to tell.
+    """
+    new = [tp for tp in _partitions(source, topics) if tp not in known]
+    log_starts, waiting = log_offsets(source, "log start", new, requests.EARLIEST)
+    for error in waiting.values():
+        if not isinstance(error, TryAgain):
+            raise error
+    return _ranges(job, topics, _starts(job, source, job.mirror.start, log_starts), {}), waiting
+
+
+def _starts(
+    job: CopyJob, source: WireCluster, start: str, log_starts: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Return where the copy of these partitions begins; what is below their log starts is gone."""
+    frozen = frozen_starts(job.plan, start)
+    # Partitions that appeared since the plan are copied completely; a time means the same whenever it is resolved.
+    if start in ("earliest", "latest"):
+        others = log_starts
+    else:
+        new = [tp for tp in log_starts if tp not in frozen]
+        others = _offsets_at(source, new, start, job.options.committed_only)
+    begins = {**others, **frozen}
+    return {tp: max(begins[tp], at) for tp, at in log_starts.items()}
 
 
 def frozen_starts(plan: Plan, start: str) -> dict[TopicPartition, int]:

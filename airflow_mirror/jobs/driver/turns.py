@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -19,7 +20,7 @@ from airflow_mirror.copy.task import turn_of
 from airflow_mirror.errors import MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver.prepare import (
     CopyJob,
-    resolve_ranges,
+    joining_ranges,
     shared,
 )
 from airflow_mirror.jobs.driver.tail_states import TABLE, Event, State
@@ -91,6 +92,12 @@ class Stream(Protocol):
         """
 
 
+def _whole(job: CopyJob, ranges: Sequence[CopyRange]) -> set[TopicPartition]:
+    """Return the source partitions that are followed whole: with key partitioning, into each target partition."""
+    counts = Counter((r.source, r.key_partitions or 1) for r in ranges)
+    return {source for (source, places), there in counts.items() if there == places}
+
+
 class Tail:
     """The state of a running tail: which ranges it follows and what its turns reported.
 
@@ -123,6 +130,7 @@ class Tail:
         self._tell: Callable[[dict[str, Any]], None] = lambda _: None
         self._dealing = threading.Lock()  # the stream's thread and the one that discovers partitions both distribute
         self.ranges: list[CopyRange] = []
+        self._waiting = set[TopicPartition]()  # that join once their leaders answer
         self.gone: dict[str, str] = {}
         self.totals: dict[tuple[str, int, int], PartitionResult] = {}
         self.failed: MirrorError | None = None
@@ -164,20 +172,19 @@ class Tail:
             ClusterAdmin(load(job.target, "target")) as target,
         ):
             there = self._present(job.plan, source, running)
-            found = resolve_ranges(
-                job, source.wire, job.mirror.start, None,
-                {name: (t.target_topic, t.source_topic_id) for name, t in there.items()},
-            )  # fmt: skip
+            topics = {name: (t.target_topic, t.source_topic_id) for name, t in there.items()}
+            # Of a partition that runs nothing is asked: it keeps the range with which it joined, because its start must
+            # not move with the source's log start.
+            found, waiting = joining_ranges(job, source.wire, topics, _whole(job, ranges))
             counts = {name: info.partitions for name, info in target.topics({r.target_topic for r in found}).items()}
-        known = {(r.source, r.target): r for r in ranges}
-        # A partition keeps the range with which it joined, because its start must not move with the source's log start.
-        # One that the target does not have yet must not begin.
-        found = [
-            known.get((r.source, r.target), r)
+        self._say_waiting(waiting)
+        # A partition that the target does not have yet must not begin.
+        known = {(r.source, r.target) for r in ranges}
+        found = ranges + [
+            r
             for r in found
-            if (r.source, r.target) in known or r.target.partition < counts.get(r.target_topic, sys.maxsize)
+            if (r.source, r.target) not in known and r.target.partition < counts.get(r.target_topic, sys.maxsize)
         ]
-        found += [r for r in ranges if r.source_topic not in there]
         with self._dealing:
             found = [r for r in found if r.source_topic not in self.gone]  # a turn may have ended meanwhile
             if set(found) == set(self.ranges):
@@ -207,6 +214,12 @@ class Tail:
             elif name in found:
                 self._is_gone(name, f"topic {name!r} was deleted and created again on the source. {_MADE_AGAIN}")
         return there
+
+    def _say_waiting(self, waiting: Mapping[TopicPartition, MirrorError]) -> None:
+        for tp, why in waiting.items():
+            if tp not in self._waiting:
+                log.warning("%s is not copied yet, and joins once its leader answers: %s", tp, why)
+        self._waiting = set(waiting)
 
     def _is_gone(self, topic: str, why: str) -> None:
         log.error("%s", why)

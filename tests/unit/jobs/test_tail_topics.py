@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import IDENTICAL, MAPPED
 from airflow_mirror.copy.results import PartitionResult
@@ -75,6 +76,36 @@ def test_partition_begins_once_the_target_has_it(world: World) -> None:
     assert not world.tail.discover()
     world.target.grow("a", 4)
     assert world.tail.discover() and "a-3" in world.copied()
+
+
+def test_partition_without_a_leader_holds_up_no_other_and_joins_later(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither at the tail's start nor at a look; it is said once."""
+    leaderless = TopicPartition("a", 1)
+    world.source.move_leader(leaderless, -1)
+    for _ in range(2):
+        world.tail.discover()
+        assert world.copied() == ["a-0", "b-0", "b-1"]
+    assert [r.message for r in caplog.records if "a-1 is not copied yet" in r.message] == [caplog.records[0].message]
+    world.source.move_leader(leaderless, 1)
+    change = world.tail.discover()
+    assert change and [str(r.source) for r in change.joined] == ["a-1"]
+    world.source.move_leader(leaderless, -1)
+    asked = len(world.source.asked("ListOffsets"))
+    assert not world.tail.discover() and "a-1" in world.copied()
+    assert len(world.source.asked("ListOffsets")) == asked
+
+
+def test_partition_dealt_by_key_joins_also_where_a_part_of_it_runs(world: World) -> None:
+    """A broker of the target had not heard of all partitions."""
+    tail = Tail(replace(world.tail.job, key_partitions={"a": 2}), 1)
+    del world.target.topics["a"].logs[1:]
+    tail.discover()
+    assert sorted(str(r.target) for r in tail.ranges if r.source_topic == "a") == ["a-0", "a-0"]
+    world.target.grow("a", 2)
+    tail.discover()
+    assert sorted(str(r.target) for r in tail.ranges if r.source_topic == "a") == ["a-0", "a-0", "a-1", "a-1"]
 
 
 def test_running_partition_stays_whatever_brokers_forget(world: World) -> None:
