@@ -18,7 +18,6 @@ from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver.arguments import R, request_of
 from airflow_mirror.jobs.driver.reporting import reporting
 from airflow_mirror.jobs.request import JobRequest
-from airflow_mirror.jobs.runner.complaints import Complaints
 from airflow_mirror.jobs.runner.state import STALE_AFTER_S
 from airflow_mirror.jobs.runner.status import StatusFile
 
@@ -95,14 +94,11 @@ def _said_again(status: StatusFile, job_dir: str) -> Iterator[None]:
 
     :param job_dir: where the status is written; "": nowhere.
     """
-    ended, complaints = threading.Event(), Complaints(log, "status.json not written: %s")
+    ended = threading.Event()
 
     def say() -> None:
         while not ended.wait(_ALIVE_EVERY_S):
-            try:
-                status.update()
-            except OSError as e:  # a full disk
-                complaints.of(e)
+            status.update()
 
     thread = threading.Thread(target=say, name="alive", daemon=True)
     if job_dir:

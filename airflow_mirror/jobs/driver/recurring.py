@@ -102,7 +102,4 @@ class Recurring:
         if said != self._said and (level != self._said[0] or now - self._said_at > _SAY_EVERY_S):
             self._said, self._said_at = said, now
             log.log(level, "%s", line)
-        try:
-            self._tell({"at": time.time(), "every_s": self._interval_s, "error": None, **found})
-        except OSError as e:  # a full disk
-            log.warning("status.json not written: %s", e)
+        self._tell({"at": time.time(), "every_s": self._interval_s, "error": None, **found})

@@ -128,7 +128,4 @@ class Progress:
             self._written = now
             listed = worth_listing(rows)
             partitions, left_out = [row.to_dict() for row in listed], len(rows) - len(listed)
-            try:
-                self._status.update(partitions=partitions, summary=summary, left_out=left_out)
-            except OSError as e:  # a full disk is no reason to stop the copy
-                log.warning("status.json not written: %s", e)
+            self._status.update(partitions=partitions, summary=summary, left_out=left_out)

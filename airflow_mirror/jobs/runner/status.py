@@ -12,6 +12,7 @@ only stopped ones and those with lag are listed (`jobs.progress.figures`), so th
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 import time
@@ -21,15 +22,18 @@ from typing import Any
 
 from airflow_mirror.common.files import lock
 from airflow_mirror.errors import InputError, JobFailed, JobNeedsHuman, MirrorError, NeedsHuman, TryAgain
+from airflow_mirror.jobs.runner.complaints import Complaints
 from airflow_mirror.jobs.runner.directory import read_json, write_json, write_text
 from airflow_mirror.jobs.runner.state import FAILED, FINAL, RUNNING, SUCCEEDED
+
+log = logging.getLogger(__name__)
 
 
 class StatusFile:
     """The status file of one job. Holds an exclusive lock on ``<job_dir>/lock`` until the process ends.
 
     :param job_dir: the generation's directory; None for a job started by hand without one: nothing is written.
-    :raises TryAgain: another process holds the lock.
+    :raises TryAgain: another process holds the lock. :raises OSError: the file can't be written.
     """
 
     def __init__(self, job_dir: str | Path | None) -> None:
@@ -46,6 +50,7 @@ class StatusFile:
         }
         self._turn = threading.RLock()  # progress is written from another thread
         self._state = RUNNING
+        self._complaints = Complaints(log, "status.json not written, and the job goes on: %s")
         if self._dir is not None:
             try:
                 with lock(self._dir / "lock", wait_s=0.0) as file:
@@ -53,7 +58,7 @@ class StatusFile:
             except BlockingIOError:
                 what = f"another process holds {self._dir}/lock: this job is running already"
                 raise TryAgain(what, remedy="Stop it, or let it finish.") from None
-            self.update()
+            self._save()  # a job that can't report from the start must not begin
 
     def update(
         self, phase: str | None = None, partitions: Sequence[dict[str, Any]] | None = None,
@@ -61,6 +66,8 @@ class StatusFile:
         metrics: str | None = None,
     ) -> None:  # fmt: skip
         """Report that the job is alive, and what changed since the last call. Does nothing after the final state.
+
+        What can't be written is said in the log, and comes with the next call.
 
         :param notes: notes for operators; the last 20 are shown.
         :param metrics: host and port of the job's figures for Prometheus.
@@ -89,7 +96,7 @@ class StatusFile:
             return {"state": self._state, "updated": time.time(), **brief}
 
     def succeed(self, summary: dict[str, Any]) -> None:
-        """Write the final state of a successful job."""
+        """Write the final state of a successful job. :raises OSError: it can't be written."""
         self._write(SUCCEEDED, {"phase": "done", "summary": summary})
 
     def fail(self, error: BaseException | str, summary: dict[str, Any] | None = None) -> None:
@@ -103,9 +110,17 @@ class StatusFile:
                 return
             self._state = state
             self._content |= changed
-            if self._dir is not None:
-                content = {"state": state, "updated": time.time(), **self._content}
-                write_text(self._dir / "status.json", _to_text(content))
+            try:
+                self._save()
+            except OSError as e:  # a full disk is no reason to stop a copy, which needs none; how it ended must be there
+                if state in FINAL:
+                    raise
+                self._complaints.of(e)
+
+    def _save(self) -> None:
+        if self._dir is not None:
+            content = {"state": self._state, "updated": time.time(), **self._content}
+            write_text(self._dir / "status.json", _to_text(content))
 
 
 def _to_text(content: dict[str, Any]) -> str:

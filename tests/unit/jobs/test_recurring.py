@@ -75,15 +75,6 @@ def test_failed_pass_is_told_and_the_next_one_comes(error: Exception, opened: in
     assert all(found["at"] and found["every_s"] == 0.01 for found in world.told), "who looks knows when one is overdue"
 
 
-def test_status_that_can_not_be_written_ends_nothing() -> None:
-    world = World()
-    tell, failures = world.tell, [OSError("disk full")]
-    world.thread._tell = lambda found: tell(found) if not failures else fail(failures.pop())(0)  # type: ignore[func-returns-value]
-    world.thread.start()
-    world.wait_for(lambda found: found["groups"] == 7)
-    world.thread.stop()
-
-
 def test_what_the_passes_were_given_is_renewed_when_it_changes() -> None:
     world = World()
     world.thread.start()

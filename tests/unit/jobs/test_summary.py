@@ -28,6 +28,7 @@ from airflow_mirror.jobs.progress.figures import (
 from airflow_mirror.jobs.progress.listener import Hosts
 from airflow_mirror.jobs.progress.retained import Retained
 from airflow_mirror.jobs.progress.table import Table
+from airflow_mirror.jobs.runner import status as status_file
 from airflow_mirror.jobs.runner.status import StatusFile
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
@@ -271,6 +272,31 @@ def test_status_of_ten_thousand_partitions_lists_what_matters(tmp_path: Path) ->
 def test_only_unfinished_partitions_are_listed_when_most_are_done() -> None:
     rows = [row(p, "following", 0) for p in range(9997)] + [row(9997 + p, "copying", 1) for p in range(3)]
     assert len(worth_listing(rows)) == 3
+
+
+def test_a_full_disk_stops_no_copy_and_hides_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What could not be written comes with the next report. A job that can't report from the start does not begin."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    running = StatusFile(tmp_path)
+    with monkeypatch.context() as disk:
+        disk.setattr(status_file, "write_text", full)
+        for phase in ("copying", "paused"):
+            running.update(phase)
+            running.report("groups", {"error": None})
+        assert len(caplog.records) == 1 and "No space left" in caplog.text
+        with pytest.raises(OSError, match="No space left"):
+            StatusFile(tmp_path / "other")
+    running.update()
+    written = json.loads((tmp_path / "status.json").read_text())
+    assert (written["phase"], written["follows"]) == ("paused", {"groups": {"error": None}})
+    monkeypatch.setattr(status_file, "write_text", full)
+    with pytest.raises(OSError, match="No space left"):
+        running.succeed({})
 
 
 def test_nothing_is_written_after_the_final_state(tmp_path: Path) -> None:
