@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,17 +21,19 @@ AWAY = BrokerError("describe", 7, "REQUEST_TIMED_OUT")
 
 
 class Target:
-    """Topics with settings; ``away`` fails every call."""
+    """Topics with settings; ``away`` fails every call; ``is_young``: the broker that is asked first lists none."""
 
     def __init__(self, plan: Plan) -> None:
         self.entries = {t.target_topic: dict(configs(**_named(t.held_configs))) for t in plan.topics}
         self.away: MirrorError | None = None
+        self.is_young = False
+        self.wire: Any = SimpleNamespace(refresh_present=lambda names: set(names) - self.entries.keys())
         self.set = list[Any]()
 
     def topics(self, names: dict[str, dict[str, str]]) -> dict[str, Any] | None:
         if self.away:
             raise self.away
-        return {n: TopicInfo(n, f"id-{n}", 1, 1) for n in names if n in self.entries}
+        return {n: TopicInfo(n, f"id-{n}", 1, 1) for n in names if n in self.entries and not self.is_young}
 
     def topic_configs(self, names: dict[str, Any]) -> dict[str, dict[str, ConfigEntry]]:
         return {n: self.entries[n] for n in names}
@@ -219,3 +222,11 @@ def test_topic_that_is_gone_keeps_nobody_from_watching_the_others(world: World) 
     del world.target.entries["a"]
     world.target.change("b", "retention.bytes", "1")
     assert world.look()
+
+
+def test_topics_that_a_broker_does_not_list_yet_are_not_said_to_be_intact(world: World) -> None:
+    world.target.change("b", "retention.ms", "1000")
+    world.target.is_young = True
+    assert not world.look() and world.watch.intact == {}
+    world.target.is_young = False
+    assert world.look() and world.watch.intact == {"a": True, "b": False}
