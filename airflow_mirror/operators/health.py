@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_mirror.errors import JobNotRunning, MirrorUnhealthy
+from airflow_mirror.errors import JobNotRunning, LedgerMissing, MirrorUnhealthy
 from airflow_mirror.hooks.gauges import tell_lag
 from airflow_mirror.hooks.health import facts_of
 from airflow_mirror.hooks.remembered import last_plan
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_mirror.jobs.health.judging import Facts, Limits
+    from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan import Plan
 
 __all__ = ["CheckMirrorOperator"]
 
@@ -76,7 +78,7 @@ class CheckMirrorOperator(MirrorOperator):
 
         limits = self._limits()
         with admins_of(mirror) as (source, target):
-            plan = last_plan(mirror, target)
+            plan = _plan_of(mirror, target)
             if plan is None:
                 self._let_it_begin(context)
                 raise JobNotRunning(TAIL, "never started", _START)
@@ -110,6 +112,14 @@ class CheckMirrorOperator(MirrorOperator):
             min_free_bytes=int(number("min_free_bytes", self.min_free_bytes)),
             warn_only=names(self.warn_only),
         )
+
+
+def _plan_of(mirror: Mirror, target: ClusterAdmin) -> Plan | None:
+    """Return the mirror's last plan; None: it has none yet. The first plan on a target creates its ledger."""
+    try:
+        return last_plan(mirror, target)
+    except LedgerMissing:
+        return None
 
 
 def _number_or_none(name: str, value: object) -> float | None:

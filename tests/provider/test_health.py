@@ -19,6 +19,7 @@ from airflow_mirror.errors import (
     ClusterUnreachable,
     FencedByAnother,
     InputError,
+    LedgerMissing,
     MirrorError,
     MissingRight,
     RequestRefused,
@@ -211,6 +212,27 @@ def test_first_look_beside_a_tail_that_begins_is_no_alarm(
     before.append(SimpleNamespace(state="skipped"))
     with pytest.raises(AirflowException, match="never started"):
         check(mirror, begins_beside=True).execute(context)
+
+
+def test_first_look_at_a_target_without_a_ledger_is_no_alarm(
+    clusters: InMemory,
+    ledger: MemoryLedger,
+    mirror: dict[str, Any],
+    context: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first plan creates it, in the run beside this one; the alarm told other DAGs of an outage."""
+
+    def values() -> Any:
+        raise LedgerMissing
+
+    monkeypatch.setattr(ledger, "values", values)
+    context["ti"].get_previous_dagrun = lambda: None
+    context["dag_run"] = SimpleNamespace(logical_date=datetime(2026, 3, 2, tzinfo=UTC))
+    with pytest.raises(AirflowSkipException, match="the next one judges"):
+        check(mirror, begins_beside=True).execute(context)
+    with pytest.raises(AirflowException, match="never started"):
+        check(mirror).execute(context)
 
 
 @pytest.mark.parametrize("plan", [True, False])
