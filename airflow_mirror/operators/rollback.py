@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 from airflow_mirror.hooks.assets import tell_events, tell_lineage
 from airflow_mirror.hooks.home import alarm, report_dir
 from airflow_mirror.operators.base import MirrorOperator, flag, names
-from airflow_mirror.operators.cutover import CutoverOperator, report_signer, tell_assets
+from airflow_mirror.operators.cutover import CutoverOperator, approval_of, report_signer, tell_assets
 from airflow_mirror.operators.fencing_once import fencing_once
+from airflow_mirror.operators.links import show_links
 from airflow_mirror.operators.summaries import compact
 
 if TYPE_CHECKING:
@@ -171,9 +172,10 @@ class RollbackCutoverOperator(CutoverOperator):
                     self.log.info("%s", line)
                 return compact({**found.to_dict(), **name})
         self.plan = way.plan.hash
-        request = replace(self._request(reverse, context), alarm=alarm())
+        request = replace(self._request(reverse, context), alarm=alarm(), approved=approval_of(self, context))
         run_dir = report_dir(reverse, context["ti"].run_id)
         with self._connected(request, reverse, context) as (clusters, kept), fencing_once(run_dir, again):
+            show_links(self, context, run_dir)
             tell_lineage(reverse, way.plan)
             way = way_back(mirror.name, clusters.on.turned(), accepted)  # by connections that live
             report = roll_back(

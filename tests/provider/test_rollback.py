@@ -13,6 +13,8 @@ from typing import Any, cast
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mirror.cutover.platform import Platform
@@ -148,13 +150,39 @@ def way(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> list[Any]:
 def test_rollback_fences_the_target_by_the_reverse_plan(way: list[Any]) -> None:
     """Whatever connections that has: those of the task lead to the clusters."""
     task = RollbackCutoverOperator(task_id="rollback", mirror=FIELDS, accept_groups="g")
-    found = task.execute(cast("Any", {"ti": SimpleNamespace(try_number=1, max_tries=0, run_id="manual__1")}))
+    found = task.execute(cast("Any", {"ti": SimpleNamespace(try_number=1, max_tries=0, run_id="manual__1", xcom_push=lambda **_: None)}))
     plan, source, target, how = way.pop()
     assert (plan, source, target) == (ELSEWHERE, "new", "old")
     assert task.plan == ELSEWHERE.hash and how.pop("log") is task.log
     assert how.pop("stop") is task._stop and how.pop("additions").require() is None
     assert how == {"accepted": ["g"], "signer": None}
     assert (found["outcome"], found["mirror"], found["hash"]) == ("cut_over", "flow-reverse", ELSEWHERE.hash)
+
+
+def test_rollback_reports_who_has_approved_it_and_links_its_report(
+    way: list[Any], context: dict[str, Any], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report of one that was approved said that no approval is on record."""
+    monkeypatch.setenv("AIRFLOW__MIRROR__FILES_URL", "https://files")
+    requests: list[CutoverRequest] = []
+    roll_back = run.roll_back
+
+    def noted(way: WayBack, request: CutoverRequest, *rest: Any, **how: Any) -> CutoverReport:
+        requests.append(request)
+        return roll_back(way, request, *rest, **how)
+
+    monkeypatch.setattr(run, "roll_back", noted)
+    with DAG("d"):
+        task = RollbackCutoverOperator(task_id="rollback", mirror=FIELDS)
+        ApprovalOperator(task_id="ask", subject="?") >> task  # type: ignore[operator]
+    context["ti"].returned["ask"] = {
+        "chosen_options": ["Approve"], "responded_at": "2026-01-01 01:00:00+00:00", "responded_by_user": {"name": "ann"},
+    }  # fmt: skip
+    task.execute(cast("Any", context))
+    assert [one.approved for one in requests] == [
+        {"answer": "Approve", "by": "ann", "at": "2026-01-01 01:00:00+00:00"}
+    ]  # fmt: skip
+    assert task.shown_links == {"_link_ReportLink": "https://files/flow-reverse/runs/manual__1/report.html"}
 
 
 def test_check_counts_and_hands_the_reverse_plan_on(way: list[Any]) -> None:
