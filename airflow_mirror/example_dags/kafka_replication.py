@@ -30,7 +30,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_mirror.example_dags import tails
 from airflow_mirror.example_dags.forms import known_params_only, text
 from airflow_mirror.example_dags.tails import EVERY, Callbacks, Field
-from airflow_mirror.hooks.runs import run_before
+from airflow_mirror.hooks.runs import param_of, run_before
 from airflow_mirror.jobs.health.judging import CHECKS, Limits
 from airflow_mirror.operators.health import CheckMirrorOperator
 from airflow_mirror.operators.mirror import StopMirrorOperator
@@ -71,6 +71,8 @@ FIELDS: dict[str, Field] = {
 }  # fmt: skip
 START, STOP = ("mirror", "attached", "replace_tail", "spark_conn_id"), ("mirror", "spark_conn_id", "grace_s")
 CHECK = ("mirror", "max_lag_s", "max_lag_records", "min_headroom_s", "min_free_bytes", "warn_only")
+
+_TOLD = "told"  # an XCom
 
 
 def replication(
@@ -126,28 +128,35 @@ def _check(healthy: Asset, unhealthy: Asset) -> None:
     @task(outlets=[healthy])
     def became_healthy(**context: Any) -> None:
         """Tell the asset, unless the run before was well, too."""
-        _skip_if_before(context, "success")
+        _skip_if_told(context)
 
     @task(outlets=[unhealthy], trigger_rule="all_failed")
     def became_unhealthy(**context: Any) -> None:
         """Tell the asset, unless the run before was not well either."""
-        _skip_if_before(context, "failed")
+        _skip_if_told(context)
 
     check >> [became_healthy(), became_unhealthy()]
 
 
-def _skip_if_before(context: Mapping[str, Any], state: str) -> None:
-    """Skip the task if the check of the run before ended so, too, and its own task of this name has not failed."""
-    # Not the run's state: it is a success, too, where the check was skipped and nobody was told anything.
-    ti, here = context["ti"], context["dag_run"]
+def _skip_if_told(context: Mapping[str, Any]) -> None:
+    """Skip the task if its asset has told the same of the run before, or before that one."""
+    ti, here, dag = context["ti"], context["dag_run"], context["dag"]
     # Of a run without a logical date Airflow knows no run before, and each would tell the same again.
     before = run_before(ti.dag_id, here.logical_date or here.run_after)
-    if before is None:
+    if before is None or _name_of(before, dag) != _name_of(here, dag):
         return
-    states = ti.get_task_states(dag_id=ti.dag_id, task_ids=["check", ti.task_id], run_ids=[before.run_id])
-    found = states.get(before.run_id, {})
-    if found.get("check") == state and found.get(ti.task_id) != "failed":
-        raise AirflowSkipException(f"the check before was a {state}, too")
+    # Not the state of the run, nor that of its check: where somebody marks a run nobody was told anything, and this task
+    # is skipped. Only where it has skipped itself it has pushed this XCom.
+    states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[before.run_id])
+    state = states.get(before.run_id, {}).get(ti.task_id)
+    if state == "success" or (state == "skipped" and ti.xcom_pull(ti.task_id, key=_TOLD, run_id=before.run_id)):
+        ti.xcom_push(_TOLD, True)
+        raise AirflowSkipException("told before")
+
+
+def _name_of(run: Any, dag: Any) -> Any:
+    """Return the name of the mirror that a run looks at."""
+    return param_of(run, dag, "mirror")["name"]
 
 
 dag, health, stop = replication()

@@ -24,3 +24,8 @@ def run_before(dag_id: str, at: datetime) -> Any:
 
     found: Any = SUPERVISOR_COMMS.send(GetPreviousDagRun(dag_id=dag_id, logical_date=at))
     return found.dag_run
+
+
+def param_of(run: Any, dag: Any, name: str) -> Any:
+    """Return what a run of a DAG was given for a parameter; what is not in its conf is the form's default."""
+    return {name: dag.params[name], **(run.conf or {})}[name]

@@ -10,7 +10,7 @@ import pendulum
 from airflow.sdk import BaseSensorOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_mirror.hooks.runs import runs_before
+from airflow_mirror.hooks.runs import param_of, runs_before
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -82,8 +82,7 @@ def require_logical_date(context: Context) -> None:
 def _is_earlier(before: Any, context: Context) -> bool:
     """Return whether a run is of this one's mirror, and of an earlier window."""
     here: Any = context["dag_run"]
-    default = {"name": context["dag"].params["name"]}  # what is not in a run's conf is the form's default
-    name, other = (({**default, **(run.conf or {})})["name"] for run in (here, before))
+    name, other = (param_of(run, context["dag"], "name") for run in (here, before))
     if name != other:
         return False
     starts = _start_of(before), _start_of(here)

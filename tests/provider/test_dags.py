@@ -495,54 +495,70 @@ NOW = datetime(2026, 3, 2, tzinfo=UTC)
 
 
 class BeforeThis:
-    """A task's view of the run before: how its tasks have ended, or None for the first run."""
+    """A task's view of the run before: how its task of that name has ended, or None for the first run.
+
+    :param skipped_itself: it was skipped by its own code, and has left what that pushes.
+    """
 
     dag_id = "kafka_replication_health"
 
-    def __init__(self, task_id: str, states: dict[str, str] | None) -> None:
-        self.task_id, self._states = task_id, states
+    def __init__(self, task_id: str, state: str | None, skipped_itself: bool, conf: dict[str, Any]) -> None:
+        self.task_id, self._state, self._conf = task_id, state, conf
+        self._xcoms = {"told": True} if skipped_itself else {}
+        self.pushed: dict[str, Any] = {}
+        self.xcom_push = self.pushed.__setitem__
 
     def send(self, asked: Any) -> Any:
         """Answer as Airflow's supervisor."""
         assert isinstance(asked, GetPreviousDagRun) and (asked.dag_id, asked.logical_date) == (self.dag_id, NOW)
-        return SimpleNamespace(
-            dag_run=None if self._states is None else SimpleNamespace(run_id="before", state="success")
-        )
+        before = SimpleNamespace(run_id="before", state="success", conf=self._conf)
+        return SimpleNamespace(dag_run=None if self._state is None else before)
 
-    def get_task_states(self, *, dag_id: str, task_ids: list[str], run_ids: list[str]) -> dict[str, dict[str, str]]:
-        assert dag_id == self.dag_id and run_ids == ["before"] and self._states is not None
-        return {"before": {one: state for one, state in self._states.items() if one in task_ids}}
+    def get_task_states(self, *, dag_id: str, task_ids: list[str], run_ids: list[str]) -> dict[str, dict[str, Any]]:
+        assert dag_id == self.dag_id and run_ids == ["before"] and task_ids == [self.task_id]
+        return {"before": {self.task_id: self._state}}
 
-
-WELL = {"check": "success", "became_healthy": "skipped", "became_unhealthy": "skipped"}
-UNWELL = {"check": "failed", "became_healthy": "upstream_failed", "became_unhealthy": "success"}
-NOT_BEGUN = {"check": "skipped", "became_healthy": "skipped", "became_unhealthy": "skipped"}  # its run is a success
+    def xcom_pull(self, task_ids: str, *, key: str, run_id: str) -> Any:
+        assert (task_ids, run_id) == (self.task_id, "before")
+        return self._xcoms.get(key)
 
 
+OTHER = {"mirror": {"name": "another", "source": "a", "target": "b"}}
+
+
+@pytest.mark.parametrize("task_id", ["became_healthy", "became_unhealthy"])
 @pytest.mark.parametrize(
-    ("task_id", "before", "tells"),
+    ("before", "skipped_itself", "conf", "tells"),
     [
-        ("became_healthy", None, True), ("became_healthy", UNWELL, True), ("became_healthy", WELL, False),
-        ("became_healthy", NOT_BEGUN, True), ("became_healthy", {**WELL, "became_healthy": "failed"}, True),
-        ("became_unhealthy", None, True), ("became_unhealthy", WELL, True), ("became_unhealthy", UNWELL, False),
-        ("became_unhealthy", NOT_BEGUN, True), ("became_unhealthy", {**UNWELL, "became_unhealthy": "failed"}, True),
+        pytest.param(None, False, {}, True, id="first"),
+        pytest.param("success", False, {}, False, id="told"),
+        pytest.param("skipped", True, {}, False, id="told before that"),
+        pytest.param("skipped", False, {}, True, id="other way, not begun, or marked"),
+        pytest.param("upstream_failed", False, {}, True, id="other way, behind a failure"),
+        pytest.param("failed", False, {}, True, id="could not tell"),
+        pytest.param("success", False, OTHER, True, id="of another mirror"),
+        pytest.param("success", False, {"mirror": {"name": "replication"}}, False, id="of this one by hand"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("dated", [True, False])
 def test_assets_are_told_when_health_changes(
-    bag: Any, task_id: str, before: dict[str, str] | None, tells: bool, dated: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    bag: Any, task_id: str, before: str | None, skipped_itself: bool, conf: dict[str, Any], tells: bool, dated: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """A skipped task tells nobody. The run is red when the check failed, because its other end has not run then.
 
     Turned on together with the DAG that starts the tail, the first run has nothing to look at, and tells neither. One
-    that a request has triggered without a logical date told each time.
+    that a request has triggered without a logical date told each time. Behind one that was marked as failed while its
+    check had failed, or that somebody had started for another mirror, an outage was never told.
     """
     dag = bag.dags["kafka_replication_health"]
     teller = dag.get_task(task_id)
     assert [asset.name for asset in teller.outlets] == [f"kafka_replication_{task_id.removeprefix('became_')}"]
     assert teller.upstream_task_ids == {"check"}
     assert teller.trigger_rule == ("all_success" if task_id == "became_healthy" else "all_failed")
-    ti, run = BeforeThis(task_id, before), SimpleNamespace(logical_date=NOW if dated else None, run_after=NOW)
+    ti = BeforeThis(task_id, before, skipped_itself, conf)
+    run = SimpleNamespace(logical_date=NOW if dated else None, run_after=NOW, conf=None)
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", ti, raising=False)
     with nullcontext() if tells else pytest.raises(AirflowSkipException):
-        teller.python_callable(ti=ti, dag_run=run)
+        teller.python_callable(ti=ti, dag_run=run, dag=dag)
+    assert ti.pushed == ({} if tells else {"told": True}), "what the next run knows a skipped one by"
