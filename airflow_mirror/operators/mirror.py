@@ -29,23 +29,26 @@ from airflow_mirror.operators.base import MirrorOperator, flag, number
 from airflow_mirror.operators.links import show_links
 from airflow_mirror.operators.spark_job import SparkJobOperator, bounds
 from airflow_mirror.operators.tail import TailRun, differences, handle_of, is_of, result_of, stop_tail
-from airflow_mirror.sync.lag import summary
+from airflow_mirror.sync.lag import CatchUp, summary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow.sdk import Context
 
+    from airflow_mirror.common.partition import TopicPartition
     from airflow_mirror.config import ClientConfig
     from airflow_mirror.jobs.runner.active import ActiveTail
     from airflow_mirror.jobs.runner.local import Handle, LocalRunner
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan import Plan
+    from airflow_mirror.sync.lag import PartitionLag
 
 __all__ = ["StartMirrorOperator", "StopMirrorOperator"]
 
 _REPLACE_GRACE_S = 30.0
+_STUCK_AFTER_S = 300.0  # for as long WaitForCatchUpSensor lets a partition stand still
 _STARTED = "mirror_tail"  # in the task's state store; renaming it breaks retries in flight
 KIND_OF_MODE = {"bulk": "bulk_copy", "tail": "streaming_tail"}
 
@@ -229,18 +232,21 @@ class StartMirrorOperator(SparkJobOperator):
         stop_tail(run.view, self.runner, tail, _REPLACE_GRACE_S)
 
     def _wait_for(self, run: TailRun, tail: ActiveTail) -> dict[str, Any]:
-        """Wait until the running tail has reached the source's current log end offsets."""
+        """Wait until the running tail has reached the source's current log end offsets.
+
+        :raises NeedsHuman: names the partitions that do not move: a tail that has given one up copies the others.
+        """
         from airflow_mirror.hooks.lag import LagProbe
 
         self.log.info("the mirror's tail is copying: waiting for it, %s", log_of(tail))
         with closing(LagProbe(run.mirror, run.plan)) as probe:
             ends = {lag.source: lag.end for lag in probe.lags()}
-            lags = probe.lags()
-            while left := sum(max(0, ends.get(lag.source, 0) - lag.position) for lag in lags):
+            lags, judge = probe.lags(), CatchUp(max_lag_records=0, samples=1, stuck_after_s=_STUCK_AFTER_S)
+            while not judge.look(left := _up_to(ends, lags), time.monotonic()):
                 tell_lag(run.mirror.name, summary(lags))
                 run.require_running(tail, "it ended too early")
                 run.view.require_not_paused()
-                self.log.info("%d offsets to go", left)
+                self.log.info("%d offsets to go", sum(lag.records for lag in left))
                 time.sleep(poll_interval_s())
                 lags = probe.lags()
             probe.require_planned_topics()
@@ -261,6 +267,11 @@ class StartMirrorOperator(SparkJobOperator):
         except MirrorError as e:
             self.log.warning("whether the mirror was cut over is not known: %s", e)
         return False
+
+
+def _up_to(ends: Mapping[TopicPartition, int], lags: Sequence[PartitionLag]) -> list[PartitionLag]:
+    """Return the lag of each partition up to where it ended once; one that has come since has none."""
+    return [dataclasses.replace(lag, end=ends.get(lag.source, 0)) for lag in lags]
 
 
 def _bound_s(value: float | str) -> float:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -77,6 +79,31 @@ def test_bulk_copy_waits_for_the_running_tail_instead(
     assert (result["job"], result["job_dir"]) == ("tail", tail["dir"])
     assert told == [("m", 60)] and looked.call_count == 1
     assert len(fake_spark[0]) == 1 and process.members(Path(tail["dir"])), "no second job; the tail lives"
+
+
+def test_partition_that_the_tail_has_given_up_is_not_waited_for(
+    context: dict[str, Any], tail: Any, plan: Plan, mirror: dict[str, Any], fake_spark: Started,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The tail lives, and copies the others: the bulk copy waited for ever. What came since may stand still."""
+    moving, now = itertools.count(), itertools.count(step=100)
+
+    def measure(*_: Any) -> Any:
+        copied = next(moving)
+        return [
+            PartitionLag(TopicPartition("t", 0), 100, 100 + copied, 100 + copied),
+            PartitionLag(TopicPartition("t", 1), copied, 10**6, 10**6),
+            PartitionLag(TopicPartition("t", 2), 40, 100, 100),
+        ]
+
+    monkeypatch.setattr("airflow_mirror.sync.lag.measure", measure)
+    monkeypatch.setattr("airflow_mirror.sync.lag.require_whole", lambda *_: None)
+    clock = SimpleNamespace(monotonic=lambda: next(now), sleep=lambda _: None)
+    monkeypatch.setattr("airflow_mirror.operators.mirror.time", clock)
+    looks = iter(range(20))  # one that waits for ever uses them up
+    monkeypatch.setattr("airflow_mirror.operators.mirror.tell_lag", lambda *_: next(looks))
+    with pytest.raises(AirflowFailException, match=r"1 partition\(s\) did not move for 300 s(?s:.*)t-2: at 40 of 100"):
+        StartMirrorOperator(plan=PLAN, task_id="b", mirror=mirror).execute(context)
 
 
 def test_tail_that_dies_fails_the_waiting_bulk_copy(
