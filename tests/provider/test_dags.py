@@ -72,6 +72,7 @@ def test_every_run_begins_with_a_look_at_its_parameters(bag: Any) -> None:
     dag = bag.dags["kafka_migration"]
     began(dag, topics=["orders"], name="m")
     began(dag, topics=["orders"], openlineage={"parentRunId": "7"})  # another DAG's run, where its provider is installed
+    began(dag, topics=["orders"], **{"airflow/task_span_detail_level": 2})  # Airflow's own
     with pytest.raises(AirflowFailException, match=r"'topcis': no parameter of this DAG. The nearest known is 'topics'"):
         began(dag, topcis=["orders"], name="m")
     began(dag, release_registry=True, source_registry="a", target_registry="b")
