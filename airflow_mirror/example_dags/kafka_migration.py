@@ -400,9 +400,10 @@ with DAG(
             """Return whether to copy back what applications write to the target: if it is wanted, and possible."""
             if states_of(ti).get("cutover") != "success":
                 return False
-            if params["way_back"] and found["no_way_back"]:
-                logging.getLogger(__name__).warning(found["no_way_back"])
-            return bool(params["way_back"] and params["keep_fence"] and not found["no_way_back"])
+            why_not = (found or {}).get("no_way_back", "")  # a preview that somebody has marked as success found nothing
+            if params["way_back"] and why_not:
+                logging.getLogger(__name__).warning(why_not)
+            return bool(params["way_back"] and params["keep_fence"] and not why_not)
 
         arm = ArmReverseMirrorOperator(task_id="arm", mirror=MIRROR)
         hold = SyncTopicConfigsOperator(task_id="hold", mirror=REVERSE, hold=True)

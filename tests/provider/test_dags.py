@@ -214,6 +214,8 @@ def test_what_nobody_asked_for_keeps_no_other_task_from_running(bag: Any) -> Non
         params = {"way_back": wanted, "keep_fence": kept}
         found = {"no_way_back": why_not}
         assert back.python_callable(found, params, ti_of(cutover="success")) is (wanted and kept and not why_not)
+    marked = back.python_callable(None, {"way_back": True, "keep_fence": True}, ti_of(cutover="success"))
+    assert marked is True, "somebody has marked the preview as success, and the arming finds what there is"
     assert dag.params["way_back"] is True, "where it is possible nobody has to ask for it"
     # It plans by settings of the target, and holds the old source, whose settings those are to be.
     assert "restore_configs" in back.upstream_task_ids and back.trigger_rule == "all_done"
