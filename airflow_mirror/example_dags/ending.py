@@ -61,8 +61,9 @@ def outcome(
         return
     if failed := sorted(task_id for task_id, state in states.items() if state == "failed"):
         raise AirflowFailException(f"the run has not done what it was for, because of {', '.join(failed)}")
-    # A no leaves what it skips, and never the answer itself: Airflow's operator skips by an exception.
-    said_no = ti.xcom_pull(task_ids=asked, key=XCOM_SKIPMIXIN_KEY)
+    # A no leaves what it skips, and never the answer itself: Airflow's operator skips by an exception. Of a task that was
+    # cleared and has not asked again an earlier answer is still there.
+    said_no = states.get(asked) == "success" and ti.xcom_pull(task_ids=asked, key=XCOM_SKIPMIXIN_KEY)
     if states.get(goal) != "success" and not said_no:
         raise AirflowFailException(
             f"the run has not done what it was for: {goal} did not run, and nobody has said no. Was the run marked?"
