@@ -44,6 +44,7 @@ __all__ = ["CutoverOperator", "LiftFenceOperator", "PreviewCutoverOperator"]
 
 
 _NEVER_BEGUN = (None, "upstream_failed", "skipped", "removed")  # states of a task
+_BEGUN = "begun"  # the XCom of a task that may have raised a fence; Airflow keeps it until that starts again
 # Of airflow_mirror.cutover.request.Limits.
 _LIMITS = ("max_fence_s", "drain_timeout_s", "quiet_s", "transactions_timeout_s", "wait_groups_s", "group_quiet_s")
 
@@ -248,6 +249,13 @@ class CutoverOperator(_OfACutover):
         self.keep_fence, self.approval_valid_s, self.fence_again = keep_fence, approval_valid_s, fence_again
         self.release_registry = release_registry
 
+    def execute(self, context: Context) -> Any:
+        """See :class:`.MirrorOperator`."""
+        # Before anything is asked of a cluster: where somebody marks the run between two tries the task becomes skipped,
+        # as one that never began, and the fence of the first try may stand.
+        context["ti"].xcom_push(key=_BEGUN, value=True)
+        return super().execute(context)
+
     def _refuses(self, kept: ReportStore, context: Context, again: bool) -> Callable[[], object]:
         """Return what a retry is refused by whose attempt before was killed behind its fence.
 
@@ -313,7 +321,7 @@ def report_signer() -> Signer | None:
 class LiftFenceOperator(MirrorOperator):
     """Lifts a fence that a killed cutover of this DAG run left up. A finished cutover's fence stays. Use as a teardown.
 
-    :param raised_by: id of the task of this DAG that raises it. Where that one never began in this run, and this host has
+    :param raised_by: id of the task of this DAG that raises it. Where no try of it began in this run, and this host has
         no report of it, the clusters are asked all the same; but if they can't be, it is said in the log alone: a wrong
         connection has failed its own task.
     :param any_run: that of whichever run of the mirror (templated).
@@ -337,10 +345,8 @@ class LiftFenceOperator(MirrorOperator):
         try:
             return super().execute(context)
         except AirflowException as e:
-            # A task that was cleared has not begun either: once the ledger answers, or where this host has a report of
-            # the run, whatever is wrong is told.
-            begun = not self.raised_by or states_of(context["ti"]).get(self.raised_by) not in _NEVER_BEGUN
-            if begun or self._is_sure:
+            # Once the ledger answers, or where this host has a report of the run, whatever is wrong is told.
+            if not self.raised_by or self._is_sure or _has_begun(self.raised_by, context):
                 raise
             self.log.warning("%s has not begun in this run, and no cluster was asked for a fence: %s", self.raised_by, e)
             return compact({"lifted": []})
@@ -377,6 +383,12 @@ class LiftFenceOperator(MirrorOperator):
         for line in lifted:
             self.log.warning("%s", told(line))
         return compact({"lifted": lifted})
+
+
+def _has_begun(task_id: str, context: Context) -> bool:
+    """Return whether a cutover's task has begun in this run, as far as Airflow knows; of a mapped one, any of them."""
+    ti: Any = context["ti"]
+    return states_of(ti).get(task_id) not in _NEVER_BEGUN or bool(ti.xcom_pull(task_ids=task_id, key=_BEGUN))
 
 
 def _require_known(target: Side, name: str) -> None:

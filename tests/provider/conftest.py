@@ -41,12 +41,13 @@ class FakeTI:
     def __init__(self) -> None:
         self.returned: dict[str, Any] = {}  # by the tasks before it
         self.states: dict[str, str] = {}  # of other tasks of its run
+        self.pushed: dict[tuple[str, str], Any] = {}  # what tasks have pushed, by task and key
 
     def xcom_push(self, key: Any, value: Any) -> None:
-        pass
+        self.pushed[self.task_id, key] = value
 
     def xcom_pull(self, task_ids: Any, key: str = "return_value") -> Any:
-        return self.returned.get(task_ids)
+        return self.returned.get(task_ids) if key == "return_value" else self.pushed.get((task_ids, key))
 
     def get_task_states(self, dag_id: str, run_ids: list[str]) -> dict[str, dict[str, str]]:
         return {self.run_id: self.states}

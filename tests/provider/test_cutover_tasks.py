@@ -331,6 +331,28 @@ def test_what_failed_the_plan_fails_no_second_task(
                     task.execute(context)
 
 
+@pytest.mark.parametrize("state", ["skipped", None])
+def test_fence_is_looked_for_of_a_cutover_that_died_and_was_not_tried_again(
+    context: dict[str, Any], mirror: dict[str, Any], plan: Plan, ledger: MemoryLedger, state: str | None,
+    cut_over_by: Callable[..., None],
+) -> None:  # fmt: skip
+    """It becomes skipped where somebody marks the run before its next try, and was said never to have begun."""
+
+    class Killed(BaseException):
+        pass
+
+    cut_over_by(raises(Killed()))  # type: ignore[arg-type]
+    context["ti"].task_id = "cutover"
+    with pytest.raises(Killed):
+        CutoverOperator(task_id="cutover", mirror=mirror, plan=PLAN).execute(context)
+    context["ti"].states = {"cutover": state}
+    ledger.peek = ledger.values = raises(TryAgain("the target does not answer"))  # type: ignore[method-assign]
+    wrong = {**mirror, "source": "misspelt"}
+    with pytest.raises(AirflowException, match="misspelt"):
+        LiftFenceOperator(task_id="t", mirror=wrong, raised_by="cutover").execute(context)
+    assert LiftFenceOperator(task_id="t", mirror=wrong, raised_by="another").execute(context)["lifted"] == []
+
+
 @pytest.mark.usefixtures("connections")
 def test_what_can_not_be_lifted_is_told_of_a_cutover_that_was_cleared(
     context: dict[str, Any], mirror: dict[str, Any], home: Path, monkeypatch: pytest.MonkeyPatch

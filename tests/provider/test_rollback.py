@@ -150,7 +150,9 @@ def way(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> list[Any]:
 def test_rollback_fences_the_target_by_the_reverse_plan(way: list[Any]) -> None:
     """Whatever connections that has: those of the task lead to the clusters."""
     task = RollbackCutoverOperator(task_id="rollback", mirror=FIELDS, accept_groups="g")
-    found = task.execute(cast("Any", {"ti": SimpleNamespace(try_number=1, max_tries=0, run_id="manual__1", xcom_push=lambda **_: None)}))
+    found = task.execute(
+        cast("Any", {"ti": SimpleNamespace(try_number=1, max_tries=0, run_id="manual__1", xcom_push=lambda **_: None)})
+    )
     plan, source, target, how = way.pop()
     assert (plan, source, target) == (ELSEWHERE, "new", "old")
     assert task.plan == ELSEWHERE.hash and how.pop("log") is task.log
@@ -185,8 +187,9 @@ def test_rollback_reports_who_has_approved_it_and_links_its_report(
     assert task.shown_links == {"_link_ReportLink": "https://files/flow-reverse/runs/manual__1/report.html"}
 
 
-def test_check_counts_and_hands_the_reverse_plan_on(way: list[Any]) -> None:
-    found = RollbackCutoverOperator(task_id="check", mirror=FIELDS, check_only=True).execute({})
+def test_check_counts_and_hands_the_reverse_plan_on(way: list[Any], context: dict[str, Any]) -> None:
+    task = RollbackCutoverOperator(task_id="check", mirror=FIELDS, check_only=True)
+    found = task.execute(cast("Any", context))
     assert way == [("old", "new", [])]
     assert found["problems"] == ["group 'g' has members"] and found["fields"] == REVERSE.mirror.to_dict()
 
