@@ -122,7 +122,6 @@ class StartMirrorOperator(SparkJobOperator):
         self.give_up_after_s, self.abort_on_send_failure = give_up_after_s, abort_on_send_failure
         self.accept_open_transactions = accept_open_transactions
         self._store: Any = None
-        self._is_killed = False
         self._ask_to_stop: Callable[[], object] | None = None  # the tail of an earlier try, which runs elsewhere
 
     def job_options(self) -> dict[str, Any]:
@@ -205,7 +204,6 @@ class StartMirrorOperator(SparkJobOperator):
 
     def on_kill(self) -> None:
         """Stop the job, or the tail that this task has started; one that runs on another host is asked to stop."""
-        self._is_killed = True
         super().on_kill()
         if self._job is None and self._ask_to_stop is not None:
             self._ask_to_stop()

@@ -11,7 +11,7 @@ import pendulum
 from airflow.sdk import ResumableJobMixin, conf
 from airflow.sdk.exceptions import TaskDeferralTimeout
 
-from airflow_mirror.errors import InputError, InvalidField, WriterRuns
+from airflow_mirror.errors import InputError, InvalidField, TryAgain, WriterRuns
 from airflow_mirror.hooks.gauges import tell_copy
 from airflow_mirror.hooks.home import alarm, metrics_file, plans_of, poll_interval_s
 from airflow_mirror.hooks.outcomes import task_outcome
@@ -69,6 +69,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         self._runner: LocalRunner | None = None
         self._job: Handle | None = None
         self._until: float | None = None
+        self._is_killed = False
 
     def job_options(self) -> dict[str, Any]:
         """Return the fields of the job's request besides mirror, clusters and plan."""
@@ -209,6 +210,8 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         """Start the job, or find it running. Its name is that of this task instance, so no try starts a second one.
 
         Waits while another task copies for the mirror, because runs of several windows start together.
+
+        :raises TryAgain: the task was killed, and no job was started.
         """
         assert self._mirror is not None
         name = self._job_name(context)
@@ -216,8 +219,11 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         secrets, said = self.secrets(self._mirror), ""
         self._see_out_unstored(name, spec, context)
         while self._job is None:
+            # Airflow's handler of SIGTERM ends no task, and whoever goes on would start what nobody stops.
+            if self._is_killed:
+                raise TryAgain(f"job {name!r} is not started", "its task was killed")
             try:
-                self._job = self.runner.ensure_started(name, spec, secrets)
+                self._own(self.runner.ensure_started(name, spec, secrets))
             except WriterRuns as e:
                 if e.name == TAIL:
                     raise  # a tail does not end by itself
@@ -227,6 +233,12 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
                 time.sleep(poll_interval_s())
         self.log.info("job %s/%s, log %s/log.txt", name, self._job["generation"], self._job["dir"])
         return self._job
+
+    def _own(self, job: Handle) -> None:
+        """Have a kill of the task end a job; one that came before there was its handle ends it now."""
+        self._job = job
+        if self._is_killed:
+            self.on_kill()
 
     def _see_out_unstored(self, name: str, spec: JobSpec, context: Context) -> None:
         """Wait as :meth:`_forget_other` does, where no store has the handle.
@@ -264,7 +276,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         return self.get_job_result(external_id, context)
 
     def _wait(self, job: Handle, context: Context, *, may_defer: bool) -> None:
-        self._job = job  # set again for on_kill after a reconnect
+        self._own(job)  # again after a reconnect
         show_links(self, context, job["dir"])
         said = time.monotonic()
         while self.is_job_active(self.get_job_status(job, context)):
@@ -300,6 +312,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
 
     def on_kill(self) -> None:
         """Stop the job, which runs in its own session, so nothing else stops it."""
+        self._is_killed = True
         if self._job is not None and self._runner is not None:
             self._runner.cancel(self._job, grace_s=2.0)
 

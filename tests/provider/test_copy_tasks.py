@@ -7,9 +7,11 @@ import os
 import re
 import signal
 import threading
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pendulum
@@ -193,6 +195,46 @@ def test_killing_the_task_stops_the_job_within_five_seconds(
     assert kills and graces and sum(graces) <= 5
     assert process.members(Path(handle["dir"])) == []
     StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror).on_kill()  # before submit: nothing to do
+
+
+@pytest.mark.parametrize("kind", ["bulk copy", "comparison"])
+def test_task_that_is_killed_while_it_starts_its_job_leaves_none(
+    context: dict[str, Any], plan: Plan, mirror: dict[str, Any], fake_spark: Started, home: Path, kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """There was no handle yet, and Airflow's handler of SIGTERM does not end the task's process."""
+    fake_spark[1]["is"] = "sleep"
+    operator = StartMirrorOperator if kind == "bulk copy" else VerifyMirrorOperator
+    task = operator(plan=PLAN, task_id="t", mirror=mirror)
+    ensure_started = LocalRunner.ensure_started
+
+    def killed_meanwhile(*given: Any) -> Any:
+        task.on_kill()
+        return ensure_started(*given)
+
+    monkeypatch.setattr(LocalRunner, "ensure_started", killed_meanwhile)
+    submitted(task, plan, context)
+    assert len(fake_spark[0]) == 1 and LocalRunner(home / "m").running() == []
+    again = operator(plan=PLAN, task_id="t", mirror=mirror)
+    again.on_kill()
+    with pytest.raises(TryAgain, match="job .* is not started: its task was killed"):
+        submitted(again, plan, context)
+    assert len(fake_spark[0]) == 1
+
+
+def test_task_that_is_killed_before_it_looks_at_its_job_again_ends_that(
+    context: dict[str, Any], plan: Plan, mirror: dict[str, Any], fake_spark: Started, home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The job of an earlier try, whose handle Airflow has kept. Nothing is waited for."""
+    fake_spark[1]["is"] = "sleep"
+    monkeypatch.setattr("airflow_mirror.operators.spark_job.time", SimpleNamespace(monotonic=time.monotonic))
+    first, retry = (StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror) for _ in range(2))
+    context["task_state_store"].set("mirror_job", submitted(first, plan, context))
+    retry.on_kill()
+    with pytest.raises(AirflowException, match="JobFailed"):
+        retry.execute(context)
+    assert len(fake_spark[0]) == 1 and LocalRunner(home / "m").running() == []
 
 
 def test_execution_timeout_stops_the_job(
