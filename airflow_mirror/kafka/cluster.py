@@ -14,7 +14,7 @@ _USABLE = 4  # the version that tells free disk (KIP-827, brokers from 3.3 on)
 def describe_cluster(session: AdminSession) -> Any:
     """Return what any broker says of its cluster, without topics."""
     return session.one(
-        "describe cluster", lambda: Reply("", 0, None, requests.metadata(session.anywhere(), [])), "Describe"
+        "describe cluster", lambda: Reply("", 0, None, requests.known_metadata(session.anywhere(), [])), "Describe"
     )
 
 

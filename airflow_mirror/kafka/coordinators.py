@@ -10,7 +10,7 @@ from airflow_mirror.wire.error_codes import ErrorCode
 def missing(session: AdminSession, topic: str) -> int:
     """Return the error of the coordinators' topic: a right that is missing, or a partition without a leader; 0: none."""
     _ = session.wire
-    topics = [requests.metadata(broker, [topic]).topics[0] for _node_id, broker in session.router.brokers()]
+    topics = [requests.known_metadata(broker, [topic]).topics[0] for _node_id, broker in session.router.brokers()]
     codes = {int(one.error_code) for one in topics}
     if ErrorCode.TOPIC_AUTHORIZATION_FAILED in codes:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -28,7 +28,7 @@ def describe_topics(session: AdminSession, names: Collection[str] | None = None)
     """Return topics by name; all visible ones if ``names`` is None. Topics that do not exist are omitted."""
 
     def ask(some: list[str] | None) -> Iterator[Reply[str, TopicInfo]]:
-        for topic in requests.metadata(session.anywhere(), some).topics:
+        for topic in requests.known_metadata(session.anywhere(), some).topics:
             # Without partitions the topic is still being created; with them the error concerns a leader.
             code = 0 if topic.partitions else topic.error_code
             yield Reply(topic.name, code, None, _info(topic) if topic.partitions else TopicInfo(topic.name, "", 0, 0))
@@ -53,7 +53,7 @@ def describe_replicas(session: AdminSession, names: Collection[str]) -> dict[Top
     """Return the replicas of each partition. Topics that do not exist are omitted."""
 
     def ask(some: list[str]) -> Iterator[Reply[str, dict[TopicPartition, Replicas]]]:
-        for topic in requests.metadata(session.anywhere(), some).topics:
+        for topic in requests.known_metadata(session.anywhere(), some).topics:
             found = {
                 TopicPartition(topic.name, p.partition_index): Replicas(
                     len(p.replica_nodes), len(p.isr_nodes), p.leader_id >= 0

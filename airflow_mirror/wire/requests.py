@@ -13,7 +13,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.wire import produce
 from airflow_mirror.wire.connection import Check, Connection
 from airflow_mirror.wire.error_codes import ErrorCode
-from airflow_mirror.wire.errors import RETRIABLE
+from airflow_mirror.wire.errors import RETRIABLE, ConnectionLost
 from airflow_mirror.wire.topology import Leader, ProducerState, by_topic, grouped
 
 Led = Sequence[tuple[TopicPartition, Leader]]
@@ -34,6 +34,18 @@ def metadata(connection: Connection, topics: Iterable[str] | None) -> Any:
     # A broker would create what it is asked about, with its own defaults in place of the source's settings.
     message = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, version=version)
     return connection.request(message, version)
+
+
+def known_metadata(connection: Connection, topics: Iterable[str] | None) -> Any:
+    """Return :func:`metadata` of a broker that knows its cluster.
+
+    :raises ConnectionLost: it lists no brokers: it has just started, and knows as little of topics.
+    """
+    answer = metadata(connection, topics)
+    if not answer.brokers:
+        reason = "it lists no brokers: it has just started, and has not heard of its cluster yet"
+        raise ConnectionLost(connection.settings.role, connection.address, "Metadata", reason)
+    return answer
 
 
 def list_offsets(

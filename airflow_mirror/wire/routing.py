@@ -53,8 +53,12 @@ class Router:
         return self._cluster.connection(self._controller)
 
     def broker_ids(self) -> list[int]:
-        """Return the ids of the brokers that are alive now, sorted."""
-        return sorted(broker.node_id for broker in requests.metadata(self._cluster.any_connection(), []).brokers)
+        """Return the ids of the brokers that are alive now, sorted; never none.
+
+        :raises ConnectionLost: the broker that was asked knows of none yet.
+        """
+        answer = requests.known_metadata(self._cluster.any_connection(), [])
+        return sorted(broker.node_id for broker in answer.brokers)
 
     def brokers(self) -> Iterator[tuple[int, Connection]]:
         """Yield every broker that is alive now, with a connection."""

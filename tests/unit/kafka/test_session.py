@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from kafka.protocol.metadata import MetadataResponse
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
@@ -15,7 +17,8 @@ from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.errors import ConnectionLost
 from airflow_mirror.wire.settings import WireSettings
-from tests.unit.kafka.world import world
+from tests.unit.kafka.test_acls import described
+from tests.unit.kafka.world import DESCRIBE_ACLS, METADATA, world
 
 T0 = TopicPartition("orders", 0)
 
@@ -121,3 +124,35 @@ def test_unreachable_cluster_is_tried_once_for_each_call(dialled: Dialled, monke
         with pytest.raises(ClusterUnreachable):
             call(admin("a:1"))
         assert len(dialled.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda admin: admin.acls_by_broker(),
+        lambda admin: admin.broker_configs(),
+        lambda admin: admin.topics(),
+        lambda admin: admin.topics(["orders"]),
+        lambda admin: admin.broker_count(),
+    ],
+    ids=["rules", "settings", "topics", "a-topic", "brokers"],
+)
+def test_broker_that_knows_no_brokers_yet_is_not_believed(ask: Callable[[ClusterAdmin], Any]) -> None:
+    """It has just started: what it does not know would be proven by nobody, and found nowhere."""
+
+    def just_started(request: Any) -> Any:
+        topic = MetadataResponse.MetadataResponseTopic
+        unknown = [topic(error_code=3, name=one.name, partitions=[]) for one in request.topics or []]
+        return MetadataResponse(brokers=[], cluster_id=None, controller_id=-1, topics=unknown)
+
+    with world() as w:
+        w.topics["orders"], w.topics["1"] = (1, {}), (1, {})
+        w.answer(DESCRIBE_ACLS, described())
+        known = ask(w.admin)
+        assert known
+        w.answer(METADATA, just_started, w.broker.answers[METADATA])
+        assert ask(w.admin) == known
+        w.answer(METADATA, just_started)
+        w.admin.timeout_s = 0.1
+        with pytest.raises(ConnectionLost, match="it lists no brokers: it has just started"):
+            ask(w.admin)
