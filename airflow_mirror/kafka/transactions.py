@@ -68,6 +68,7 @@ def open_transactions(session: AdminSession) -> list[OpenTransaction]:
             return Reply("", code, f"topic {COORDINATORS}", {})
         return session.at_each_broker(ask)
 
+    _check_listed(session)
     by_broker = session.one("list transactions", ask_all, "Describe")
     return sorted((one for found in by_broker.values() for one in found), key=lambda one: one.transactional_id)
 
@@ -94,6 +95,11 @@ def hidden_from(session: AdminSession) -> str:
     An authorizer decides about an id by the ACLs that match it. So one id is tried for each ACL there is, and one that no
     ACL names: what may be described of these may be described of all.
     """
+    try:
+        # First: what may be described is of no use where nothing is listed, and no right would change that.
+        _check_listed(session)
+    except ApiNotServed as e:
+        return f"brokers before 3.0 do not list transactions ({e.address})"
     asked = {uuid.uuid4().hex}
     try:
         rules = unless_none_is_enforced(lambda: describe_acls(session, resource_type="TRANSACTIONAL_ID"))
@@ -112,10 +118,7 @@ def hidden_from(session: AdminSession) -> str:
                         return Reply("", 0, None, f"{_us(session)} lacks Describe on transactional id *")
         return Reply("", 0, None, "")
 
-    try:
-        return session.one("describe transactions", ask, "Describe")
-    except ApiNotServed as e:
-        return f"brokers before 3.0 do not list transactions ({e.address})"
+    return session.one("describe transactions", ask, "Describe")
 
 
 def telling_ids(rules: Iterable[Acl], unused: str) -> Iterator[str]:
@@ -132,6 +135,16 @@ def telling_ids(rules: Iterable[Acl], unused: str) -> Iterator[str]:
 
 def _us(session: AdminSession) -> str:
     return session.known_principal or "our principal"
+
+
+def _check_listed(session: AdminSession) -> None:
+    """:raises ApiNotServed: a broker from before 3.0."""
+    from kafka.protocol.admin import ListTransactionsRequest as Request
+
+    def ask(connection: Connection) -> Reply[str, int]:
+        return Reply("", 0, None, connection.newest(Request.API_KEY, 0, 0))
+
+    session.one("list transactions", lambda: session.at_each_broker(ask), "Describe")
 
 
 def _listed(session: AdminSession, connection: Connection, states: Sequence[str]) -> tuple[int, list[Any]]:

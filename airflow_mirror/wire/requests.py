@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.common.policy import KAFKAS_OWN
 from airflow_mirror.wire import produce
 from airflow_mirror.wire.connection import Check, Connection
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -20,6 +21,7 @@ Led = Sequence[tuple[TopicPartition, Leader]]
 EARLIEST, LATEST = -2, -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 _OFFSET_FOR_LEADER_EPOCH = 23
+_CREATES_NOTHING = 10  # of Metadata: brokers before 2.8 create Kafka's own topics when these are named, whoever asks
 _PROBE_TIMEOUT_MS = 5000
 
 
@@ -29,11 +31,36 @@ def metadata(connection: Connection, topics: Iterable[str] | None) -> Any:
 
     # 4: does not auto-create topics; 7: leader epochs (2.1); 10: topic ids (2.8).
     version = connection.newest(MetadataRequest.API_KEY, 4, 12)
+    if topics is None:
+        return _metadata(connection, None, version)
+    names = list(topics)
+    own = [name for name in names if version < _CREATES_NOTHING and name in KAFKAS_OWN]
+    answer = _metadata(connection, [name for name in names if name not in own], version)
+    if own:
+        listed = {topic.name: topic for topic in _metadata(connection, None, version).topics}
+        answer.topics += [listed.get(name) or _unlisted(connection, name, version) for name in own]
+    return answer
+
+
+def _metadata(connection: Connection, names: Iterable[str] | None, version: int) -> Any:
+    from kafka.protocol.metadata import MetadataRequest
+
     asked = MetadataRequest.MetadataRequestTopic
-    wanted = None if topics is None else [asked(name=topic, version=version) for topic in topics]
+    wanted = None if names is None else [asked(name=name, version=version) for name in names]
     # A broker would create what it is asked about, with its own defaults in place of the source's settings.
     message = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, version=version)
     return connection.request(message, version)
+
+
+def _unlisted(connection: Connection, topic: str, version: int) -> Any:
+    """Return what Metadata would say of a topic that a broker's list of all topics lacks."""
+    from kafka.protocol.metadata import MetadataResponse
+
+    # The list leaves out what may not be described; ListOffsets says so, and creates nothing.
+    ((_tp, code, _),) = list_offsets(connection, [(TopicPartition(topic, 0), Leader(-1, -1))], LATEST, READ_UNCOMMITTED)
+    if code not in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+        code = ErrorCode.LEADER_NOT_AVAILABLE  # it has heard of the topic since
+    return MetadataResponse.MetadataResponseTopic(error_code=code, name=topic, partitions=[], version=version)
 
 
 def known_metadata(connection: Connection, topics: Iterable[str] | None) -> Any:

@@ -7,19 +7,20 @@ from typing import Any
 
 import pytest
 from kafka.protocol.admin import DescribeGroupsResponse, ListGroupsResponse
-from kafka.protocol.consumer import OffsetDeleteResponse
+from kafka.protocol.consumer import ListOffsetsResponse, OffsetDeleteResponse
 from kafka.protocol.consumer.group import OffsetCommitResponse, OffsetFetchResponse
 from kafka.protocol.metadata import FindCoordinatorResponse, MetadataResponse
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import BrokerError, GroupActive, MissingRight, TryAgain
 from airflow_mirror.kafka.admin import GroupInfo, GroupPosition
-from airflow_mirror.kafka.model import CONNECT, STREAMS
+from airflow_mirror.kafka.model import CONNECT, OF_GROUPS, STREAMS
 from airflow_mirror.kafka.permit import unfenced
 from tests.unit.kafka.world import (
     DESCRIBE_GROUPS,
     FIND_COORDINATOR,
     LIST_GROUPS,
+    LIST_OFFSETS,
     LOST,
     METADATA,
     OFFSET_COMMIT,
@@ -287,6 +288,33 @@ def test_list_does_not_need_the_right_to_see_the_coordinators(caplog: pytest.Log
             assert [g.group_id for g in w.admin.groups()] == ["a"]
         assert caplog.text.count("the principal lacks Describe on topic __consumer_offsets") == 1
         assert not w.admin.sees_group_coordinators()
+
+
+@pytest.mark.parametrize(
+    ("codes", "sees", "asked"), [([3], True, 1), ([29], False, 1), ([6, 3], True, 2), ([0, 3], True, 2)]
+)
+def test_brokers_before_2_8_are_not_asked_for_the_topic_that_they_would_create(
+    codes: list[int], sees: bool, asked: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever they are told about creation: a look would write to the source, or fail where it has too few brokers."""
+    of_topic = ListOffsetsResponse.ListOffsetsTopicResponse
+    of_partition = of_topic.ListOffsetsPartitionResponse
+
+    def ends(code: int) -> Callable[[Any], Any]:
+        partition = of_partition(partition_index=0, error_code=code, timestamp=-1, offset=0, leader_epoch=-1)
+        return lambda _: ListOffsetsResponse(topics=[of_topic(name=OF_GROUPS, partitions=[partition])])
+
+    with world({METADATA: (0, 9)}) as w:
+        w.answer(LIST_GROUPS, listed(("a", "consumer", "Stable")))
+        w.answer(LIST_OFFSETS, *map(ends, codes))
+        assert [g.group_id for g in w.admin.groups()] == ["a"]
+        assert len(w.asked(LIST_OFFSETS)) >= asked
+        assert ("lacks Describe" in caplog.text) is not sees and w.admin.sees_group_coordinators() is sees
+        w.topics |= {OF_GROUPS: (1, {}), "orders": (2, {})}
+        assert [g.group_id for g in w.admin.groups()] == ["a"] and w.admin.sees_group_coordinators()
+        found = w.admin.topics([OF_GROUPS, "orders"])
+        assert {name: one.partitions for name, one in found.items()} == {OF_GROUPS: 1, "orders": 2}
+        assert {topic.name for request in w.asked(METADATA) for topic in request.topics or []} == {"orders"}
 
 
 def test_state_of_new_protocol_groups_comes_from_the_list() -> None:

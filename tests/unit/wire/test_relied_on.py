@@ -154,6 +154,7 @@ OTHER = {
     "kafka.errors.kafka_errors",
     "kafka.protocol.api_key.ApiKey",
     "kafka.protocol.metadata.ApiVersionsResponse",
+    "kafka.protocol.metadata.MetadataResponse",
     "kafka.protocol.producer.WriteTxnMarkersResponse",
     "aiokafka.codec.snappy_decode",
     "aiokafka.codec.snappy_encode",
