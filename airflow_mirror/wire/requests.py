@@ -21,6 +21,7 @@ Led = Sequence[tuple[TopicPartition, Leader]]
 EARLIEST, LATEST = -2, -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 _OFFSET_FOR_LEADER_EPOCH = 23
+_LIST_TRANSACTIONS = 66  # since 3.0
 _CREATES_NOTHING = 10  # of Metadata: brokers before 2.8 create Kafka's own topics when these are named, whoever asks
 _PROBE_TIMEOUT_MS = 5000
 
@@ -107,21 +108,34 @@ class EpochEnd(NamedTuple):
     end: int
 
 
+_NO_EPOCH = EpochEnd(-1, -1)
+
+
 def log_ends(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition, int, int]]:
     """Yield where the leader's own epoch ends: the log end offset, including records above the high watermark.
 
-    Brokers before 2.1 do not report epochs to clients. For those only the high watermark is known: records that a
-    leader has appended above it and not replicated yet are not seen.
+    Brokers before 2.1 do not report epochs to clients, and brokers before 3.0 keep none of logs whose message format is
+    older than 0.11. For those only the high watermark is known: records that a leader has appended above it and not
+    replicated yet are not seen.
     """
     # Only a source may be that old: on a target the log end decides where a copy goes on (`served.NEEDED`).
     if not connection.serves(_OFFSET_FOR_LEADER_EPOCH, 2):
         yield from list_offsets(connection, led, LATEST, READ_UNCOMMITTED)
         return
-    epochs = {tp: leader.epoch for tp, leader in led}
+    epochs, without = {tp: leader.epoch for tp, leader in led}, set[TopicPartition]()
+    may_lack = not connection.serves(_LIST_TRANSACTIONS, 0)
     for tp, error, epoch_end in epoch_ends(connection, led, epochs):
+        # A leader has noted its own epoch before it answers for it, unless it notes none.
+        if may_lack and not error and epoch_end == _NO_EPOCH:
+            without.add(tp)
+            continue
         # If the returned epoch is older than ours, it ends before the log does: the broker does not know our epoch yet.
         news = ErrorCode.UNKNOWN_LEADER_EPOCH if epoch_end.end < 0 or epoch_end.epoch != epochs[tp] else ErrorCode.NONE
         yield tp, error or news, epoch_end.end
+    if without:
+        yield from list_offsets(
+            connection, [(tp, leader) for tp, leader in led if tp in without], LATEST, READ_UNCOMMITTED
+        )
 
 
 def epoch_ends(

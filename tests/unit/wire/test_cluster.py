@@ -31,7 +31,7 @@ from airflow_mirror.wire.settings import WireSettings
 from tests.unit.peer import FakeBroker, HangUp
 from tests.unit.wire.test_connection import wait_until_gone
 
-METADATA, LIST_OFFSETS, EPOCH_END = 3, 2, 23
+METADATA, LIST_OFFSETS, EPOCH_END, LIST_TRANSACTIONS = 3, 2, 23, 66
 T0, T1 = TopicPartition("orders-1", 0), TopicPartition("orders-1", 1)
 NOT_LEADER, UNKNOWN_TOPIC, TOPIC_AUTHORIZATION, FENCED_EPOCH = 6, 3, 29, 74
 
@@ -454,28 +454,42 @@ def test_topology_in_kafkas_own_words(world: World) -> None:
             cluster.dedicated(77)
 
 
-def test_older_epochs_end_is_not_taken_as_log_end(world: World) -> None:
-    """A broker that does not know our epoch yet answers with the end of the newest one that it knows."""
+def epoch_ends(said: list[tuple[int, int, int]]) -> Callable[[Any], Any]:
+    """Answer with (error code, epoch, end) in turn, for one partition at a time."""
     response, topic = OffsetForLeaderEpochResponse, OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
-    said = [(FENCED_EPOCH, -1, -1), (0, -1, -1), (0, 4, 90), (0, 5, 123)]
 
     def answer(request: Any) -> Any:
-        asked = request.topics[0].partitions[0]
-        assert (asked.current_leader_epoch, asked.leader_epoch) == (5, 5)
-        error, epoch, end = said.pop(0)
-        return response(
-            topics=[
-                topic(
-                    topic=T0.topic,
-                    partitions=[topic.EpochEndOffset(error_code=error, partition=0, leader_epoch=epoch, end_offset=end)],
-                )
-            ]
-        )
+        partitions = []
+        for asked in request.topics[0].partitions:
+            assert asked.current_leader_epoch == asked.leader_epoch
+            error, epoch, end = said.pop(0)
+            partitions.append(
+                topic.EpochEndOffset(error_code=error, partition=asked.partition, leader_epoch=epoch, end_offset=end)
+            )
+        return response(topics=[topic(topic=T0.topic, partitions=partitions)])
 
-    world.brokers[1].answers[EPOCH_END] = answer
+    return answer
+
+
+def test_older_epochs_end_is_not_taken_as_log_end(world: World) -> None:
+    """A broker that does not know our epoch yet answers with the end of the newest one that it knows."""
+    said = [(FENCED_EPOCH, -1, -1), (0, -1, -1), (0, 4, 90), (0, 5, 123)]
+    world.brokers[1].served[LIST_TRANSACTIONS] = (0, 0)
+    world.brokers[1].answers[EPOCH_END] = epoch_ends(said)
     with world.cluster() as cluster:
         assert cluster.log_ends([T0]) == {T0: 123}
     assert not said
+
+
+def test_of_a_log_without_epochs_an_old_broker_tells_the_high_watermark(world: World) -> None:
+    """One of a message format before 0.11: no leader would ever know the epoch that it is asked about."""
+    world.leaders[1] = Leader(1, 6)
+    said = [(0, 5, 123), (0, -1, -1)]
+    world.brokers[1].answers |= {EPOCH_END: epoch_ends(said), LIST_OFFSETS: offsets(lambda p: (0, 42 + p))}
+    with world.cluster() as cluster:
+        assert cluster.log_ends([T0, T1]) == {T0: 123, T1: 43}
+    (asked,) = [message for key, message in world.brokers[1].asked if key == LIST_OFFSETS]
+    assert [(p.partition_index, p.current_leader_epoch) for p in asked.topics[0].partitions] == [(1, 6)]
 
 
 def test_producers_are_described_in_our_own_words(world: World) -> None:
