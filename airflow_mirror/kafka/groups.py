@@ -52,10 +52,10 @@ def list_groups(session: AdminSession, *, every: bool = False) -> list[GroupInfo
 
     def ask_all() -> Reply[str, dict[int, dict[str, GroupInfo]]]:
         # Again in each attempt. No broker lists the groups of a partition that has no leader, and none says so.
-        code = coordinators.missing(session, OF_GROUPS)
-        if code == ErrorCode.COORDINATOR_NOT_AVAILABLE:
-            return Reply("", code, f"topic {OF_GROUPS}", {})
-        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and session.says_once(OF_GROUPS):
+        reply = coordinators.at_each(session, OF_GROUPS, ask)
+        if reply.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return reply
+        if session.says_once(OF_GROUPS):
             log.warning("%s cluster: %s: %s", session.role, *UNSEEN_COORDINATORS)
         return session.at_each_broker(ask)
 

@@ -62,14 +62,9 @@ def open_transactions(session: AdminSession) -> list[OpenTransaction]:
                     found.append(_transaction(state))
         return Reply("", code, f"broker {connection.address}", found)
 
-    def ask_all() -> Reply[str, dict[int, list[OpenTransaction]]]:
-        # Again in each attempt: a coordinator that is gone by then is no broker whose answer would be missed.
-        if code := coordinators.missing(session, COORDINATORS):
-            return Reply("", code, f"topic {COORDINATORS}", {})
-        return session.at_each_broker(ask)
-
     _check_listed(session)
-    by_broker = session.one("list transactions", ask_all, "Describe")
+    # All of it again in each attempt: a coordinator that is gone by then is no broker whose answer would be missed.
+    by_broker = session.one("list transactions", lambda: coordinators.at_each(session, COORDINATORS, ask), "Describe")
     return sorted((one for found in by_broker.values() for one in found), key=lambda one: one.transactional_id)
 
 

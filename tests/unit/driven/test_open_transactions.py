@@ -81,6 +81,20 @@ def test_coordinators_that_move_are_all_asked_again(cluster: DrivenCluster, admi
     assert [one.transactional_id for one in admin.open_transactions()] == ["open"]
 
 
+def test_a_coordinator_that_moves_between_two_answers_is_asked_again(cluster: DrivenCluster, admin: ClusterAdmin) -> None:
+    """To a broker that had answered, from one that had not: neither listed its transactions."""
+    begin(cluster, "open", ORDERS)
+    cluster.create(COORDINATORS)
+
+    def lead(broker: int) -> None:
+        cluster.move_leader(TopicPartition(COORDINATORS, 0), broker)
+        cluster.move_coordinator(TRANSACTION, broker)
+
+    lead(2)
+    moved = cluster.script.on("ListTransactions", Fault(before=lambda _: lead(1)), broker=2)
+    assert [one.transactional_id for one in admin.open_transactions()] == ["open"] and len(moved.hits) == 1
+
+
 @pytest.mark.parametrize(
     "fault", [Fault.lost_answer(), Fault.refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), Fault.cut_answer(9)]
 )

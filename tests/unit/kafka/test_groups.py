@@ -271,6 +271,26 @@ def test_groups_without_a_coordinator_are_an_error_and_no_gap_in_the_list(monkey
         assert [g.group_id for g in w.admin.groups()] == ["a"]
 
 
+def test_groups_whose_coordinator_moves_meanwhile_are_asked_for_again() -> None:
+    """Its next broker answers before it is one, and its last one behind that: neither lists them."""
+    with world() as w:
+        w.topics[OF_GROUPS], epochs = (1, {}), [5]
+
+        def metadata(request: Any) -> Any:
+            answer = w._metadata(request)
+            for partition in answer.topics[0].partitions if answer.topics else []:
+                partition.leader_epoch = epochs[-1]
+            return answer
+
+        def moving(request: Any) -> Any:
+            epochs.append(6)
+            return listed()(request)
+
+        w.answer(METADATA, metadata)
+        w.answer(LIST_GROUPS, moving, listed(("a", "consumer", "Stable")))
+        assert [g.group_id for g in w.admin.groups()] == ["a"] and len(w.asked(LIST_GROUPS)) == 2
+
+
 def test_list_does_not_need_the_right_to_see_the_coordinators(caplog: pytest.LogCaptureFixture) -> None:
     """But it may lack groups then, which is said once."""
     with world() as w:
