@@ -45,7 +45,8 @@ def _trust(context: ssl.SSLContext, get: Get) -> None:
     location, pem = get("ssl.ca.location"), get("ssl.ca.pem")
     try:
         if pem:
-            context.load_verify_locations(cadata=pem)
+            with as_file(pem) as path:  # as text Python takes ASCII alone, and bundles name their CAs in comments
+                context.load_verify_locations(cafile=path)
         elif location in ("", "probe"):  # "probe" is librdkafka's name for the system's certificate store
             context.load_default_certs(ssl.Purpose.SERVER_AUTH)
         elif os.path.isdir(location):
@@ -106,7 +107,7 @@ def as_file(pem: str) -> Iterator[str]:
     else:
         # Removed when it is closed. Of a process that is killed in the block it stays, readable by its owner alone: only
         # where there are no files in memory.
-        with tempfile.NamedTemporaryFile(mode="w", suffix=".pem") as file:  # mode 0600
+        with tempfile.NamedTemporaryFile(mode="w", encoding="utf-8", suffix=".pem") as file:  # mode 0600
             file.write(pem)
             file.flush()
             yield file.name

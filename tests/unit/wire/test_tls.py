@@ -217,6 +217,17 @@ def test_handshake_alerts_say_whether_they_are_final(
         Connection.open("127.0.0.1", peer.port, trusting(authority), 60.0)
 
 
+def test_text_around_the_certificates_of_authorities_does_not_matter(
+    authority: Authority, server: ssl.SSLContext
+) -> None:
+    """Bundles name each authority above its certificate, in its own language."""
+    pem = f"# Főtanúsítvány\n{Authority('somebody else').certificate}# Česká autorita\n{authority.certificate}"
+    with Peer(encrypted(server, Talk.greet)) as peer:
+        Connection.open("127.0.0.1", peer.port, settings(security_protocol="SSL", ssl_ca_pem=pem), 60.0).close()
+    with pytest.raises(InvalidField, match=r"ssl.ca.pem.*no usable PEM certificates"):
+        _ = settings(security_protocol="SSL", ssl_ca_pem="# Főtanúsítvány\n").ssl_context
+
+
 def test_a_certificate_of_another_authority_is_not_trusted(server: ssl.SSLContext) -> None:
     assert "ssl.ca.location" in refused(server, trusting(Authority("somebody else")))
 
