@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
 
 from airflow_mirror.common.signals import pause
+from airflow_mirror.errors import InputError
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import ApiNotServed, StoppedByQuota
 from airflow_mirror.wire.login import log_in
@@ -317,8 +318,12 @@ class Connection(Stream):
             self._over_at = self._ends_at - min(_OVER_EARLY * lifetime_s, _OVER_EARLY_S)
 
     def _renew(self) -> None:
+        """Log in again amid the session; a refusal loses the connection, and is final for the next one alone."""
         try:
             self._log_in()
+        # By then its file may have another password: the next connection is opened with that, or says what is refused.
+        except InputError as e:
+            raise self._lost("login", e.cause) from e
         except BaseException:  # the broker takes nothing but the rest of the login from now on
             self.close()
             raise

@@ -435,7 +435,10 @@ def test_a_session_is_renewed_at_once_unless_that_would_wait_for_the_kdc(
 
 
 def test_a_login_that_fails_in_the_middle_of_a_session_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker waits for the rest of the login, and would take the next request for it."""
+    """The broker waits for the rest of the login, and would take the next request for it.
+
+    A refusal is final for the next connection, which looks for a newer password first.
+    """
     ours, theirs = socket.socketpair()
     settings: Any = SimpleNamespace(client_id="m", uses_kerberos=False, role="source", uses_tls=False, uses_sasl=True)
     connection = Connection("b1", 1, settings, 1.0)
@@ -445,7 +448,7 @@ def test_a_login_that_fails_in_the_middle_of_a_session_ends_it(monkeypatch: pyte
         raise AuthenticationFailed("source", "b1:1", "PLAIN: no")
 
     monkeypatch.setattr(connection, "_log_in", refuse)
-    with pytest.raises(AuthenticationFailed):
+    with pytest.raises(ConnectionLost, match=r"PLAIN: no \(asked: login\)"):
         connection.send(18, 0, [b""])
     assert connection.closed
     theirs.close()
