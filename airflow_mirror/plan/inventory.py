@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.errors import MissingRight
+from airflow_mirror.errors import BrokerError, MissingRight
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.held import holders
 from airflow_mirror.kafka.model import ConfigEntry, GroupPosition, TopicInfo
@@ -271,7 +271,7 @@ def _sizes(admin: ClusterAdmin, topics: Mapping[str, TopicState]) -> dict[str, i
     try:
         for tp, size in admin.wire.log_sizes(partitions).items():
             found[tp.topic] = found.get(tp.topic, 0) + size
-    except (ApiNotServed, MissingRight):
+    except (ApiNotServed, MissingRight, BrokerError):  # brokers of managed clusters may list no logs, whoever asks
         return None
     return found
 

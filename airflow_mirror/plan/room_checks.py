@@ -22,7 +22,7 @@ def _disk(s: Situation) -> Iterator[Finding]:
     unknown += [] if by_broker else ["of the target (no DESCRIBE on the cluster)"]
     left = _left(s)
     if unknown or left is None:
-        sizes = [] if left is not None else ["sizes of the source's topics (no DESCRIBE on the cluster)"]
+        sizes = ["sizes of the source's topics (no DESCRIBE on the cluster, or not told)"] if left is None else []
         yield warn(
             f"it is not known whether the copy fits: {'; '.join([*(f'free disk {one}' for one in unknown), *sizes])}",
             "Compare the source's disk, times the replicas, with what is free on the target. Retention is off meanwhile.",

@@ -199,8 +199,9 @@ def log_sizes(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition
                 # The copy that is being moved to another disk is not the log yet.
                 if not p.is_future_key:
                     sizes[TopicPartition(topic.name, p.partition_index)] = p.partition_size
+    # A leader lists an empty log as well: one that it leaves out has moved, or its disk is offline.
     for tp, _ in led:
-        yield tp, refused, sizes.get(tp, 0)
+        yield tp, refused or (0 if tp in sizes else ErrorCode.LEADER_NOT_AVAILABLE), sizes.get(tp, 0)
 
 
 def write_answers(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition, int, int]]:

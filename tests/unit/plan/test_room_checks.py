@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.errors import BrokerError
 from airflow_mirror.kafka.quotas import QuotaEntity, limits_of
+from airflow_mirror.plan import inventory
 from airflow_mirror.plan.inventory import with_remote
 from airflow_mirror.plan.model import Plan
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
@@ -72,7 +76,7 @@ def test_what_the_target_holds_of_this_mirror_needs_no_disk() -> None:
     [
         ({}, {"orders": 1}, "free disk of the target (no DESCRIBE on the cluster)"),
         ({1: 5, 2: None}, {"orders": 1}, "free disk of broker 2 (they don't tell; from Kafka 3.3 on they do)"),
-        ({1: 5}, None, "sizes of the source's topics (no DESCRIBE on the cluster)"),
+        ({1: 5}, None, "sizes of the source's topics (no DESCRIBE on the cluster, or not told)"),
     ],
 )
 def test_disk_that_nobody_tells_is_said_to_be_unknown(usable: Any, sizes: Any, said: str) -> None:
@@ -141,3 +145,13 @@ def test_topics_that_stay_larger_than_on_the_source_are_named(
     else:
         ((level, evidence),) = found
         assert level == "warn" and cause in evidence and evidence.endswith(": orders")
+
+
+def test_sizes_that_brokers_do_not_tell_are_not_known() -> None:
+    """Those of a managed cluster may list no logs, for ever."""
+
+    def log_sizes(_: object) -> dict[TopicPartition, int]:
+        raise BrokerError("DescribeLogDirs of orders-0", 5, "LEADER_NOT_AVAILABLE", "")
+
+    admin: Any = SimpleNamespace(wire=SimpleNamespace(log_sizes=log_sizes))
+    assert inventory._sizes(admin, {}) is None

@@ -52,3 +52,9 @@ def test_a_missing_right_is_an_error(version: int, error_code: int) -> None:
     """Before v3 the answer is empty and has no error."""
     broker = Broker(version, error_code=error_code, results=[])
     assert [error for _, error, _ in requests.log_sizes(broker, LED)] == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * 2
+
+
+def test_a_log_that_its_leader_does_not_list_is_not_empty() -> None:
+    """It has moved, or its disk is offline; an empty one is listed."""
+    broker = Broker(4, error_code=0, results=[on_disk((0, 0, False), (1, 300, True))])
+    assert list(requests.log_sizes(broker, LED)) == [(LED[0][0], 0, 0), (LED[1][0], ErrorCode.LEADER_NOT_AVAILABLE, 0)]
