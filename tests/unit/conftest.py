@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 import airflow_mirror
 from airflow_mirror.jobs.driver import together
 from airflow_mirror.ledger import kinds
-from airflow_mirror.wire import heart
+from airflow_mirror.wire import heart, metadata
 from tests.coverage import PACKAGES
 from tests.driven.ledger import LedgerCluster
 from tests.parts import EXAMPLES
@@ -56,6 +56,12 @@ def either_heart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     elif heart.engine is None:
         pytest.skip("nothing could compile the heart on this machine")
     return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def soon_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All brokers say at once that there is no topic; it need not be asked for three seconds."""
+    monkeypatch.setattr(metadata, "_UNANIMOUS_S", 0.1)
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from airflow_mirror.copy.ranges import MAPPED, CopyRange
 from airflow_mirror.errors import LeaseLost, TryAgain
 from airflow_mirror.ledger.kinds import MOST_BYTES
 from airflow_mirror.ledger.topic import TopicLog
-from airflow_mirror.wire import metadata
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import UnknownTopic
@@ -32,12 +31,6 @@ from tests.unit.copy.maps_world import (
     run,
     story,
 )
-
-
-@pytest.fixture(autouse=True)
-def believing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All brokers say at once that there is no topic; it need not be asked for three seconds."""
-    monkeypatch.setattr(metadata, "_UNANIMOUS_S", 0.1)
 
 
 @pytest.fixture

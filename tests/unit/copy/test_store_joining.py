@@ -15,7 +15,6 @@ from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import MAPPED, CopyRange
 from airflow_mirror.errors import MissingRight, TryAgain
 from airflow_mirror.ledger.topic import TopicLog
-from airflow_mirror.wire import metadata
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.cluster import DrivenCluster
@@ -28,12 +27,6 @@ from tests.unit.copy.maps_world import (
     run,
     story,
 )
-
-
-@pytest.fixture(autouse=True)
-def believing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All brokers say at once that there is no topic; it need not be asked for three seconds."""
-    monkeypatch.setattr(metadata, "_UNANIMOUS_S", 0.1)
 
 
 @pytest.fixture

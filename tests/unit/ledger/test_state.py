@@ -15,19 +15,12 @@ from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger.kinds import MOST_BYTES, in_pieces, whole
 from airflow_mirror.ledger.records import WINDOW
 from airflow_mirror.ledger.state import StateLog, state_of
-from airflow_mirror.wire import metadata
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.cluster import DrivenCluster, topic_config
 from tests.driven.script import Fault
 
 TP = TopicPartition(STATE, 0)
-
-
-@pytest.fixture(autouse=True)
-def believing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All brokers say at once that there is no topic; it need not be asked for three seconds."""
-    monkeypatch.setattr(metadata, "_UNANIMOUS_S", 0.1)
 
 
 @pytest.fixture

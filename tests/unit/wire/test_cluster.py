@@ -207,6 +207,7 @@ def test_missing_right_is_named_at_once_with_its_acl(world: World) -> None:
 def elapsed(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Return a clock for rumours alone; in a :class:`Backoff` time passes as usual."""
     now = SimpleNamespace(s=1000.0)
+    monkeypatch.setattr(metadata, "_UNANIMOUS_S", 3.0)
     monkeypatch.setattr(metadata, "time", SimpleNamespace(monotonic=lambda: now.s))
     return now
 
@@ -231,8 +232,7 @@ def test_unknown_topic_is_believed_once_every_broker_says_so(world: World, elaps
     assert all(METADATA in broker.keys for broker in world.brokers.values())
 
 
-def test_topics_that_exist_are_refreshed_although_others_do_not(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "_UNANIMOUS_S", 0.1)
+def test_topics_that_exist_are_refreshed_although_others_do_not(world: World) -> None:
     good = world._metadata
 
     def some(request: Any) -> MetadataResponse:
@@ -281,11 +281,8 @@ def test_password_that_was_changed_in_its_file_is_read_once_the_old_one_is_refus
         assert tried == ["old", "old", "new", "new"]
 
 
-def test_topics_that_are_known_to_be_gone_cost_two_requests_however_many_they_are(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_topics_that_are_known_to_be_gone_cost_two_requests_however_many_they_are(world: World) -> None:
     """One request for each took longer than a failover listens for: it was accepted beside a source that was well."""
-    monkeypatch.setattr(metadata, "_UNANIMOUS_S", 0.1)
     good, gone = world._metadata, {f"gone-{n}" for n in range(50)}
 
     def some(request: Any) -> MetadataResponse:
@@ -398,8 +395,7 @@ def test_leader_not_knowing_its_partition_yet_is_asked_again(world: World) -> No
         assert cluster.log_starts([T0]) == {T0: 7}
 
 
-def test_a_partition_number_that_does_not_exist_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "_UNANIMOUS_S", 0.1)
+def test_a_partition_number_that_does_not_exist_is_refused(world: World) -> None:
     with world.cluster() as cluster, pytest.raises(UnknownTopic, match="orders-1-9"):
         cluster.log_starts([TopicPartition("orders-1", 9)])
 
