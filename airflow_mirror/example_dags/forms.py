@@ -25,7 +25,7 @@ SPARK_FIELD: dict[str, Any] = {
 
 # OpenLineage's provider puts it into the conf of each run that a DAG triggers (TriggerDagRunOperator).
 _LINEAGE = "openlineage"
-_AIRFLOWS_OWN = "airflow/"  # begins what Airflow itself takes from a run's conf, such as airflow/task_span_detail_level
+_AIRFLOWS_OWN = "airflow"  # and a slash begin what Airflow itself takes from a run's conf, such as airflow/task_span_detail_level
 
 
 def connection(side: str, text: str) -> Param:
@@ -74,7 +74,7 @@ def known_params_only(context: Context) -> None:
     :raises AirflowFailException: names each, and the nearest one that the DAG has.
     """
     known = list(context["dag"].params)
-    given = {name for name in context["dag_run"].conf or {} if not name.startswith(_AIRFLOWS_OWN)}
+    given = {name for name in context["dag_run"].conf or {} if name.partition("/")[0] != _AIRFLOWS_OWN}
     unknown = sorted(given - {*known, _LINEAGE})
     if unknown:
         named = " ".join(f"{name!r}: no parameter of this DAG.{nearest(name, known)}" for name in unknown)
