@@ -25,7 +25,7 @@ SPARK_FIELD: dict[str, Any] = {
 
 # OpenLineage's provider puts it into the conf of each run that a DAG triggers (TriggerDagRunOperator).
 _LINEAGE = "openlineage"
-_AIRFLOWS_OWN = "airflow"  # and a slash begin what Airflow itself takes from a run's conf, such as airflow/task_span_detail_level
+_AIRFLOWS_OWN = "airflow"  # and a slash begin what Airflow itself takes from it: airflow/task_span_detail_level
 
 
 def connection(side: str, text: str) -> Param:

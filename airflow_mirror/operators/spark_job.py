@@ -11,7 +11,7 @@ import pendulum
 from airflow.sdk import ResumableJobMixin, conf
 from airflow.sdk.exceptions import TaskDeferralTimeout
 
-from airflow_mirror.errors import InputError, InvalidField, TryAgain, WriterRuns
+from airflow_mirror.errors import InputError, InvalidField, MirrorError, TryAgain, WriterRuns
 from airflow_mirror.hooks.gauges import tell_copy
 from airflow_mirror.hooks.home import alarm, metrics_file, plans_of, poll_interval_s
 from airflow_mirror.hooks.outcomes import task_outcome
@@ -119,6 +119,16 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
                 self.on_kill()
             raise
 
+    def stored_plan(self, mirror: Mirror) -> Plan:
+        """See :class:`PlannedOperator`. A retry that can't have it ends no earlier than its task's job."""
+        try:
+            return super().stored_plan(mirror)
+        except MirrorError:
+            # The Mirror was edited, say, or the target is away: a task that failed now would leave the job to nobody.
+            if not self._saw_out(mirror):
+                raise
+        return super().stored_plan(mirror)
+
     def close(self) -> None:
         """Give up connections."""
         if self._runner is not None:
@@ -166,10 +176,25 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         failed for good would leave the job to nobody.
         """
         self.log.warning(
-            "an earlier try's job still runs, and was asked for something else: %s is waited for", job["dir"]
+            "an earlier try's job still runs, and may have been asked for something else: %s is waited for", job["dir"]
         )
         self._wait(job, context, may_defer=False)  # whoever resumes takes what has ended for the task's own
         self._job = None
+
+    def _saw_out(self, mirror: Mirror) -> bool:
+        """Wait for the end of a job that an earlier try has started, whatever it was asked for; False: none runs."""
+        context = self._context
+        if context is None or self._job is not None or self.kind == "streaming_tail" or not is_retry(self, context):
+            return False
+        if self._runner is None:
+            self._prepare(mirror)
+        store: Any = context.get("task_state_store") if self.durable else None
+        kept = None if store is None else store.get(self.external_id_key)
+        job = kept or self.runner.find(self._job_name(context))  # only the first is on any worker
+        if job is None or not self.is_job_active(self.get_job_status(job, context)):
+            return False
+        self._see_out(job, context)
+        return True
 
     def _prepare(self, mirror: Mirror) -> None:
         self._mirror, self._runner = mirror, runner_for(mirror, self.spark_conn_id)

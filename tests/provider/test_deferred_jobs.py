@@ -277,6 +277,29 @@ def test_retry_that_asks_for_something_else_runs_its_job_behind_the_one_that_run
     assert kept == "no store" or context["task_state_store"]["mirror_job"] == after
 
 
+@pytest.mark.parametrize("kept", ["handle", "killed before"])
+@pytest.mark.parametrize("operator", [StartMirrorOperator, VerifyMirrorOperator])
+def test_retry_of_a_mirror_that_was_edited_fails_behind_the_job_that_runs(
+    context: dict[str, Any], mirror: dict[str, Any], operator: Any, kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its plan was made for another one: it failed for good, and the job ran on unattended."""
+    wait = deferred(context, mirror, operator)
+    if kept == "killed before":
+        context["task_state_store"].clear()
+    context["ti"].try_number, context["ti"].max_tries = 2, 1
+    pauses = list[float]()
+
+    def pause(seconds: float) -> None:
+        ends(wait, lambda path: path.write_text(json.dumps({"state": "SUCCEEDED", "summary": {}})) and None)
+        pauses.append(seconds)
+
+    monkeypatch.setattr(spark_job, "time", SimpleNamespace(sleep=pause, monotonic=time.monotonic, time=time.time))
+    edited = operator(plan=PLAN, task_id="t", mirror=mirror | {"exclude_topics": ["x"]}, retries=1)
+    with pytest.raises(AirflowFailException, match="was made for another mirror"):
+        edited.execute(context)
+    assert len(pauses) == 1
+
+
 def test_retry_that_is_killed_while_it_waits_for_another_job_ends_that(
     context: dict[str, Any], mirror: dict[str, Any], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
