@@ -23,7 +23,7 @@ from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.plan.ledger_writers import is_open_by_default
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.ownership import require_exclusive_topics
+from airflow_mirror.plan.requirements import require_exclusive_topics
 from airflow_mirror.sync.acl_rules import (
     CUTOVER,
     EARLY,

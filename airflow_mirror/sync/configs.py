@@ -12,12 +12,12 @@ from typing import Any, Protocol
 from airflow_mirror.errors import RequestRefused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry
-from airflow_mirror.kafka.permit import Permit, unfenced
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.plan.config_diff import Change, ConfigDiff, diff
 from airflow_mirror.plan.configs import MIN_INSYNC, Rules
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.target_configs import read_own_configs
-from airflow_mirror.sync.topics import settle
+from airflow_mirror.sync.topics import Going, settle, still
 
 
 class TopicConfigs(Protocol):
@@ -66,7 +66,7 @@ class ConfigsReport:
 
 def sync_configs(
     plan: Plan, source: TopicConfigs, target: ClusterAdmin, permit: Permit, hold: bool = True, dry_run: bool = False,
-    going: Permit = unfenced,
+    going: Going = still,
 ) -> ConfigsReport:  # fmt: skip
     """Bring the target's topic settings in line with the source's current ones, and read them back.
 

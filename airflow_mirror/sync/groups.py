@@ -27,7 +27,7 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.inventory import hidden_groups, hides_groups, not_listed
 from airflow_mirror.plan.model import Plan, TopicPlan
-from airflow_mirror.plan.ownership import require_active, require_exclusive_topics, require_owned
+from airflow_mirror.plan.requirements import require_active, require_exclusive_topics, require_owned
 from airflow_mirror.plan.resources import ANY
 from airflow_mirror.plan.standing import still_ours
 from airflow_mirror.sync.group_translation import GroupMove, Positions, Translate, Translation, translate_positions

@@ -16,7 +16,7 @@ from airflow_mirror.ledger.state import State, state_of
 from airflow_mirror.plan.configs import Rules
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.owned import openings, owned_topics, owners
-from airflow_mirror.plan.ownership import require_active, require_planned_ids
+from airflow_mirror.plan.requirements import require_active, require_planned_ids
 from airflow_mirror.plan.standing import Clock, since_decided
 from airflow_mirror.plan.upstream import copied_back
 from airflow_mirror.sync.configs import ConfigsReport, TopicConfigs, sync_configs

@@ -33,7 +33,8 @@ from airflow_mirror.plan.amendment import amended, next_amendment
 from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.plan.owned import active_topics, not_active
-from airflow_mirror.plan.ownership import claim, not_ours
+from airflow_mirror.plan.ownership import claim
+from airflow_mirror.plan.requirements import not_ours
 from airflow_mirror.plan.store import differing_fields
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.maps import mapped_topics

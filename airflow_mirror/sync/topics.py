@@ -14,13 +14,20 @@ from typing import Any
 from airflow_mirror.errors import BrokerError, InputError, NotKept
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry, NewTopicSpec, TopicInfo
-from airflow_mirror.kafka.permit import Permit, unfenced
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.plan.configs import HELD_OPEN, same_value
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.wire.error_codes import ErrorCode
 
 # A new topic or setting reaches the brokers' metadata some milliseconds after the controller's response.
 _SETTLE_S = 60.0  # a busy broker learns about a hundred new topics late
+
+
+Going = Callable[[], object]
+
+
+def still() -> None:
+    """Wait on: nobody ends the wait."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,7 @@ class TopicsReport:
         return asdict(self)
 
 
-def create_target_topics(plan: Plan, target: ClusterAdmin, permit: Permit, going: Permit = unfenced) -> TopicsReport:
+def create_target_topics(plan: Plan, target: ClusterAdmin, permit: Permit, going: Going = still) -> TopicsReport:
     """Create the plan's missing topics, add partitions to those of ours that lack them, and read everything back.
 
     :param permit: asked before each request: that the topics are the mirror's still. :param going: see :func:`settle`.
@@ -155,11 +162,11 @@ def differences(plan: TopicPlan, info: TopicInfo, configs: Mapping[str, ConfigEn
     return lines
 
 
-def settle(wrong: Callable[[], list[str]], what: str, within_s: float = _SETTLE_S, *, going: Permit = unfenced) -> None:
+def settle(wrong: Callable[[], list[str]], what: str, within_s: float = _SETTLE_S, *, going: Going = still) -> None:
     """Read back until there is no difference.
 
     :param wrong: reads, and returns one line per difference.
-    :param going: asked between two readings; raises if nobody is to wait for the next one.
+    :param going: asked between two readings; raises if nobody is to wait for the next one. It permits no change.
     :raises NotKept: there is still one after ``within_s``.
     """
     deadline = time.monotonic() + within_s
