@@ -22,7 +22,7 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.markdown import render
-from airflow_mirror.plan.ownership import require_active
+from airflow_mirror.plan.requirements import require_active
 from airflow_mirror.wording import wrapped
 
 _TEXT = """\

@@ -29,7 +29,7 @@ from airflow_mirror.errors import (
 from airflow_mirror.plan.amendment import added_since
 from airflow_mirror.plan.direction import ARMED, Direction
 from airflow_mirror.plan.findings import Checks, Finding, worst_first
-from airflow_mirror.plan.ownership import require_active
+from airflow_mirror.plan.requirements import require_active
 from airflow_mirror.wire.served import release_of
 
 

@@ -39,7 +39,7 @@ from airflow_mirror.plan.findings import (
 from airflow_mirror.plan.ledger_writers import ledger_writers
 from airflow_mirror.plan.missing_acls import Lacking, lacking
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.ownership import require_exclusive_topics
+from airflow_mirror.plan.requirements import require_exclusive_topics
 from airflow_mirror.plan.rights import CUTOVER
 from airflow_mirror.plan.topic_checks import UNREAD
 from airflow_mirror.wording import count

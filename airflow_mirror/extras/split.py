@@ -28,7 +28,7 @@ from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.kinds import Kind
 from airflow_mirror.ledger.records import COPIED, GROUP, IN_PART, KINDS, PASSES, kind_of
 from airflow_mirror.ledger.state import State
-from airflow_mirror.plan import ledger_store, ownership
+from airflow_mirror.plan import ledger_store, ownership, requirements
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.owned import Owned, decided
 from airflow_mirror.sync.following import notes
@@ -60,7 +60,7 @@ def part_of(plan: Plan, topics: Collection[str], name: str) -> Plan:
     :raises TopicsShared: the mirror shares its topics.
     :raises InputError: the plan has no such topic, or not with identical offsets. :raises InvalidField: ``name`` is none.
     """
-    ownership.require_exclusive_topics(plan, "split off topics")
+    requirements.require_exclusive_topics(plan, "split off topics")
     if name == plan.mirror.name:
         raise InputError(f"topics would pass from mirror {name!r} to itself: the new one needs a name of its own.")
     planned = {t.source_topic: t for t in plan.topics}

@@ -101,7 +101,7 @@ class SyncAclsOperator(PlannedOperator):
         from airflow_mirror.ledger.decisions import Ledger
         from airflow_mirror.ledger.state import state_of
         from airflow_mirror.plan.owned import kept_topics, opening_of
-        from airflow_mirror.plan.ownership import require_active, require_opened, require_owned
+        from airflow_mirror.plan.requirements import require_active, require_opened, require_owned
         from airflow_mirror.plan.standing import still_ours
         from airflow_mirror.sync.access import Options, sync_access
         from airflow_mirror.sync.acl_rules import CUTOVER

@@ -140,7 +140,7 @@ class StartMirrorOperator(SparkJobOperator):
         """
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
         from airflow_mirror.ledger.decisions import Ledger
-        from airflow_mirror.plan.ownership import require_active
+        from airflow_mirror.plan.requirements import require_active
 
         plan, patience_s = self.stored_plan(mirror), number("start_timeout_s", self.start_timeout_s)
         stays = flag("attached", self.attached)
@@ -255,7 +255,7 @@ class StartMirrorOperator(SparkJobOperator):
     def _is_over(self, target: ClusterAdmin, plan: Plan) -> bool:
         """Return whether a cutover has ended the mirror's writing, and opened its topics."""
         from airflow_mirror.ledger.decisions import Ledger
-        from airflow_mirror.plan.ownership import require_active
+        from airflow_mirror.plan.requirements import require_active
 
         try:
             require_active(Ledger(target), plan, target)

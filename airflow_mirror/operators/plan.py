@@ -107,8 +107,9 @@ class PlanMirrorOperator(MirrorOperator):
         from airflow_mirror.operators.refusals import Refusals
         from airflow_mirror.plan.findings import BLOCK, PASS, passed
         from airflow_mirror.plan.ledger_store import keep_on
-        from airflow_mirror.plan.ownership import begin, require_active
+        from airflow_mirror.plan.ownership import begin
         from airflow_mirror.plan.refused import PLANNING
+        from airflow_mirror.plan.requirements import require_active
 
         trial_s, tasks = number("trial_s", self.trial_s), int(number("tasks", self.tasks, least=1))
         with admins_of(mirror) as (source, target):

@@ -34,7 +34,8 @@ class CreateTargetTopicsOperator(PlannedOperator):
         """
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.ledger.decisions import Ledger
-        from airflow_mirror.plan.ownership import claim, require_active, require_planned_ids
+        from airflow_mirror.plan.ownership import claim
+        from airflow_mirror.plan.requirements import require_active, require_planned_ids
         from airflow_mirror.plan.standing import since_decided
         from airflow_mirror.plan.upstream import upstream_of
         from airflow_mirror.sync.topics import create_target_topics

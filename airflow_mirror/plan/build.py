@@ -31,11 +31,11 @@ from airflow_mirror.plan.ledger_writers import ledger_writers
 from airflow_mirror.plan.mm2_topics import unfit
 from airflow_mirror.plan.model import Capabilities, Plan, blocked
 from airflow_mirror.plan.owned import Owned, of_mirror
-from airflow_mirror.plan.ownership import require_own_name
 from airflow_mirror.plan.probe import probe
 from airflow_mirror.plan.recreated_topics import created_again
 from airflow_mirror.plan.refusals import refusals, refused_ledger
 from airflow_mirror.plan.registry_topics import registry_topics
+from airflow_mirror.plan.requirements import require_own_name
 from airflow_mirror.plan.selection import gone_topics, other_topics, select_topics, without_returning
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.plan.start_offsets import Begun

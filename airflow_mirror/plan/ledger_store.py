@@ -17,7 +17,7 @@ from airflow_mirror.ledger.state import State
 from airflow_mirror.plan.amendment import amended, chain
 from airflow_mirror.plan.model import Amendment, Plan
 from airflow_mirror.plan.owned import with_key_partitions
-from airflow_mirror.plan.ownership import require_own_name
+from airflow_mirror.plan.requirements import require_own_name
 from airflow_mirror.plan.store import KEEP
 
 

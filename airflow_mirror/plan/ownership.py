@@ -22,11 +22,8 @@ from itertools import islice
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import (
-    InputError,
     LedgerMissing,
     MirrorCutOver,
-    TopicsOwned,
-    TopicsShared,
 )
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Change, Decisions, Ledger, Values
@@ -34,16 +31,22 @@ from airflow_mirror.ledger.records import TOPIC
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.plan.owned import (
     Owned,
-    begun_otherwise,
     copied_as,
     decided,
-    former_ids,
-    mirrors,
     of_mirror,
     owners,
     target_ids,
 )
-from airflow_mirror.wording import some
+from airflow_mirror.plan.requirements import (
+    others_among,
+    require_begun_so,
+    require_exclusive_topics,
+    require_free,
+    require_mine,
+    require_planned_counts,
+    target_topics,
+    unreleased,
+)
 
 _AT_ONCE = 1000  # topics in a decision; with longest names it stays below what a broker takes (1 MiB)
 
@@ -57,7 +60,7 @@ def begin(plan: Plan, target: ClusterAdmin) -> Ledger:
     try:
         ledger.values()
     except LedgerMissing:  # also one whose creation was cut short
-        found = target.topics(_topics(plan)).values()
+        found = target.topics(target_topics(plan)).values()
         partitions = [TopicPartition(info.name, p) for info in found for p in range(info.partitions)]
         if any(end > 0 for end in target.offsets(partitions, "latest").values()):
             raise
@@ -83,16 +86,16 @@ def claim(
         begin by a count of partitions that they don't have. Nothing was decided.
     """
     name, source = plan.mirror.name, plan.source_cluster_id
-    present = target.topics(_topics(plan))
+    present = target.topics(target_topics(plan))
     topic_ids = {t: now.topic_id for t, now in present.items() if now.topic_id == ((ids or {}).get(t) or now.topic_id)}
     values = ledger.values()
     counts = _counted_otherwise(values, plan, topic_ids, {t: present[t].partitions for t in topic_ids})
     empty = _empty([*_decided_otherwise(values, plan, topic_ids), *counts], target)
 
     def change(values: Values) -> Values | None:
-        _require_free(values, plan, topic_ids)
+        require_free(values, plan, topic_ids)
         owned = decided(values, topic_ids)
-        _require_planned_counts({t: count for t, count in counts.items() if t in empty}, plan)
+        require_planned_counts({t: count for t, count in counts.items() if t in empty}, plan)
         wanted = {}
         for topic in plan.topics:
             if (there := topic.target_topic) in topic_ids:
@@ -100,7 +103,7 @@ def claim(
                 known = before.upstream if before is not None else None
                 upstream = tuple(sorted(feeds(topic.source_topic))) if feeds else known
                 held = before if there not in empty else None
-                _require_begun_so(held, plan, topic)
+                require_begun_so(held, plan, topic)
                 begins = copied_as(plan.mirror, topic)
                 if begins["partitioning"] == "by_key":  # else the next job of a plan without it counts anew
                     begins["key_partitions"] = topic.key_partitions or present[there].partitions
@@ -135,7 +138,7 @@ def adopt(
         owned = decided(values, topic_ids)
         if opened := {t: one for t, one in owned.items() if one.opened_by == unless}:
             raise MirrorCutOver(name, list(opened), next(iter(opened.values())).opened_at or "")
-        _require_mine({t: one for t, one in owned.items() if one.opened_by is None}, plan)
+        require_mine({t: one for t, one in owned.items() if one.opened_by is None}, plan)
         mine = {t: Owned(topic_id=i, mirror=name, source_id=source, upstream=(source,)) for t, i in topic_ids.items()}
         done = {t for t, one in owned.items() if one.opened_by is None}
         return _some({t: one for t, one in mine.items() if t not in done})
@@ -158,37 +161,16 @@ def mark_cut_over(
     """
     require_exclusive_topics(plan, "hand over topics")
     by = plan.hash  # once: to hash a large plan takes seconds
-    topic_ids = {t: topic_ids[t] for t in _topics(plan) if t in topic_ids}
+    topic_ids = {t: topic_ids[t] for t in target_topics(plan) if t in topic_ids}
 
     def change(values: Values) -> Values | None:
         owned = decided(values, topic_ids)
-        _require_mine(owned, plan)
+        require_mine(owned, plan)
         if others := [topic for topic, one in owned.items() if one.opened_by not in (None, by)]:
             raise MirrorCutOver(plan.mirror.name, others, owned[others[0]].opened_at or "")
         return {**_values(_handed_over(owned, plan, topic_ids, by, at)), **also(values)} or None
 
     ledger.decide(change, until_ms)
-
-
-def own_part(values: Values, plan: Plan, topic_ids: Mapping[str, str]) -> tuple[Plan, dict[str, str]]:
-    """Return a plan of the same hash without the target topics of other mirrors, and those with their owners.
-
-    What its mirror gives up is its own until another mirror has it: for who ends all that the mirror writes.
-
-    :param topic_ids: present ids of the target topics, by name.
-    """
-    others = _others(_unreleased(decided(values, topic_ids)), plan)
-    if not others:
-        return plan, {}
-    gone = {t.source_topic for t in plan.topics if t.target_topic in others}
-    positions = {group: {t: at for t, at in its.items() if t not in gone} for group, its in plan.positions.items()}
-    own = replace(
-        plan,
-        topics=tuple(t for t in plan.topics if t.source_topic not in gone),
-        positions={group: its for group, its in positions.items() if its},
-        rule=plan.rule or plan,
-    )
-    return own, {topic: one.owner for topic, one in sorted(others.items())}
 
 
 def opening(values: Values, plan: Plan, topic_ids: Mapping[str, str], by: str, at: str) -> Values | None:
@@ -201,9 +183,9 @@ def opening(values: Values, plan: Plan, topic_ids: Mapping[str, str], by: str, a
     :raises TopicsOwned: :raises TopicsShared: as for :func:`mark_cut_over`.
     """
     require_exclusive_topics(plan, "hand over topics")
-    owned = _unreleased(decided(values, {t: topic_ids[t] for t in _topics(plan) if t in topic_ids}))
-    _require_mine(owned, plan)
-    now = _or_ours(owned, plan, [t for t in _topics(plan) if t in topic_ids])
+    owned = unreleased(decided(values, {t: topic_ids[t] for t in target_topics(plan) if t in topic_ids}))
+    require_mine(owned, plan)
+    now = _or_ours(owned, plan, [t for t in target_topics(plan) if t in topic_ids])
     return _some(
         {
             t: replace(one, topic_id=topic_ids[t], opened_by=by, opened_at=one.opened_at or at)
@@ -231,7 +213,7 @@ def hand_over_planned(ledger: Decisions, plan: Plan, target: ClusterAdmin, by: s
 
     def change(values: Values) -> Values | None:
         owned = decided(values, topic_ids)
-        others = _others(owned, plan)
+        others = others_among(owned, plan)
         return _some(_handed_over(owned, plan, {t: i for t, i in topic_ids.items() if t not in others}, by, at))
 
     _decide_all(ledger, change)
@@ -316,105 +298,6 @@ def pass_on(ledger: Decisions, mirror: str, to: str, topics: Collection[str]) ->
     _decide_all(ledger, passed)
 
 
-def require_active(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:
-    """Refuse to write to, or to hold, topics that this mirror has handed over, or that belong to another one.
-
-    :raises MirrorCutOver: :raises TopicsOwned: each names the topics.
-    """
-    values = ledger.values()
-    if any(TOPIC.key(topic) in values for topic in _topics(plan)):
-        _require_free(values, plan, target_ids(plan, target))
-
-
-def recreated(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> dict[str, str]:
-    """Return target topics that were created again since it was decided whose they are; the plan knew of none of them.
-
-    :return: by name, the id that is decided about.
-    """
-    topic_ids = target_ids(plan, target)
-    former = former_ids(ledger.values(), plan, topic_ids)
-    return {t: i for t, i in former.items() if t in topic_ids and plan.superseded.get(t) != i}
-
-
-def require_planned_ids(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:
-    """Refuse target topics that were created again since it was decided whose they are, unless the plan knew of that.
-
-    :raises InputError: names them.
-    """
-    if again := sorted(recreated(ledger, plan, target)):
-        raise InputError(
-            f"mirror {plan.mirror.name!r} does not take target topics {some(again)}",
-            "they were deleted and created again since they were a mirror's: whose they are by now nobody has decided. "
-            "Nothing was touched",
-            "Plan again to copy into them; exclude them, or mirror under other names, if they are somebody else's.",
-        )
-
-
-def require_owned(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:
-    """Refuse what is about topics that belong to another mirror, or that this one gives up. They may be in production.
-
-    :raises TopicsOwned: names the topics.
-    """
-    values = ledger.values()
-    if any(TOPIC.key(topic) in values for topic in _topics(plan)):
-        _require_mine(decided(values, target_ids(plan, target)), plan)
-
-
-def require_exclusive_topics(plan: Plan, what: str) -> None:
-    """Refuse what a mirror can do with topics of its own only.
-
-    :raises TopicsShared: the mirror shares its target topics.
-    """
-    if plan.mirror.shares:
-        raise TopicsShared(plan.mirror.name, what)
-
-
-def require_opened(ledger: Decisions, plan: Plan) -> None:
-    """Refuse to let applications write to topics that a cutover of this mirror has not handed over.
-
-    A topic that was handed over and created again since is its new owner's matter.
-
-    :raises InputError: names the topics. :raises LedgerNewer: a newer version of the package decided about one of them.
-    """
-    us, values = (plan.mirror.name, plan.source_cluster_id), ledger.values()
-    owned = {t: Owned.of(t, values[key]) for t in _topics(plan) if (key := TOPIC.key(t)) in values}
-    opened = {t for t, one in owned.items() if one.opened_by is not None and (one.mirror, one.source_id) == us}
-    closed = [t for t in _topics(plan) if t not in opened]
-    if closed:
-        raise InputError(
-            f"mirror {plan.mirror.name!r} has not handed over target topics {some(closed)}",
-            "who writes to them now stops their copy. Nothing was touched",
-            "Run CutoverOperator first, or phase='early', which gives nobody rights to write.",
-        )
-
-
-def not_ours(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> dict[str, str]:
-    """Return those of the plan's target topics that this mirror may not write to, each with the reason."""
-    owned = decided(ledger.values(), target_ids(plan, target))
-    opened = {
-        topic: f"target topic {topic!r} was handed over to applications ({one.opened_at})"
-        for topic, one in owned.items()
-        if one.opened_by is not None
-    }
-    return opened | {t: f"target topic {t!r} belongs to {one.owner}" for t, one in _others(owned, plan).items()}
-
-
-def require_own_name(values: Values, mirror: str) -> None:
-    """Refuse a new mirror whose name can't be told from that of another one.
-
-    :raises InputError: names both.
-    """
-    known = mirrors(values)
-    for other in sorted(known) if mirror not in known else ():
-        if mirror.startswith(f"{other}.") or other.startswith(f"{mirror}."):
-            raise InputError(
-                f"mirror {mirror!r} can't be planned beside mirror {other!r}, which the target's ledger knows",
-                "what is named after mirrors, such as a fence at the source, would be taken for the other one's. Nothing "
-                "was changed",
-                f"Give the new one a name without that beginning, such as {mirror.replace('.', '-')!r}.",
-            )
-
-
 def _decided_otherwise(values: Values, plan: Plan, topic_ids: Mapping[str, str]) -> list[str]:
     """Return the plan's target topics that are decided to hold another source topic, or to be copied in another way."""
     ours = of_mirror(values, plan.mirror.name, plan.source_cluster_id, topic_ids)
@@ -445,74 +328,12 @@ def _counted_otherwise(
     }
 
 
-def _require_planned_counts(others: Mapping[str, int], plan: Plan) -> None:
-    """Refuse a plan of before its topics were there, if somebody else has created or grown them since as they please.
-
-    :param others: those without a record that have another count of partitions than planned, by name: which.
-    :raises InputError: names the topics.
-    """
-    planned = {t.target_topic: t.key_partitions for t in plan.topics}
-    if others:
-        raise InputError(
-            f"mirror {plan.mirror.name!r} does not begin to copy into target topics by this plan: keys would be dealt "
-            "out among another count of partitions for good",
-            [f"{topic}: {planned[topic]} by the plan, {count} on the target" for topic, count in others.items()],
-            "Plan again.",
-        )
-
-
-def _require_begun_so(held: Owned | None, plan: Plan, topic: TopicPlan) -> None:
-    """Refuse a plan of before the first records were copied, if these were copied in another way.
-
-    :param held: what is decided about a target topic with records.
-    :raises InputError: names the topic.
-    """
-    for name, was in (begun_otherwise(held, plan.mirror, topic) if held is not None else {}).items():
-        raise InputError(
-            f"mirror {plan.mirror.name!r} does not copy into target topic {topic.target_topic!r} by this plan",
-            f"its copy began with {name}={was!r} by another one, and would begin anew behind what is there. Nothing was "
-            "decided",
-            "Plan again.",
-        )
-
-
 def _empty(topics: list[str], target: ClusterAdmin) -> set[str]:
     """Return those topics into which nobody has written."""
     if not topics:
         return set()
     partitions = [TopicPartition(name, p) for name, info in target.topics(topics).items() for p in range(info.partitions)]
     return set(topics) - {tp.topic for tp, end in target.offsets(partitions, "latest").items() if end > 0}
-
-
-def _require_free(values: Values, plan: Plan, topic_ids: Mapping[str, str]) -> None:
-    owned = decided(values, topic_ids)
-    _require_mine(owned, plan)
-    opened = {topic: one for topic, one in owned.items() if one.opened_by is not None}
-    if opened:
-        raise MirrorCutOver(plan.mirror.name, list(opened), next(iter(opened.values())).opened_at or "")
-
-
-def _require_mine(owned: Mapping[str, Owned], plan: Plan) -> None:
-    if others := _others(owned, plan):
-        raise TopicsOwned(plan.mirror.name, {topic: one.owner for topic, one in others.items()})
-
-
-def _may_own(one: Owned, plan: Plan) -> bool:
-    """Return whether a topic is, or may become, also this mirror's."""
-    mine = one.of_mirror(plan.mirror.name, plan.source_cluster_id)
-    if mine is not None:
-        return not mine.released and plan.mirror.shares == bool(one.sharers)
-    # One name is one lease, one group of progress, one set of transactional ids.
-    return plan.mirror.shares and bool(one.sharers) and all(s.mirror != plan.mirror.name for s in one.sharers)
-
-
-def _unreleased(owned: Mapping[str, Owned]) -> dict[str, Owned]:
-    """Return topics as if no mirror that has one alone gave it up."""
-    return {t: replace(one, released=None) for t, one in owned.items()}
-
-
-def _others(owned: Mapping[str, Owned], plan: Plan) -> dict[str, Owned]:
-    return {topic: one for topic, one in owned.items() if not _may_own(one, plan)}
 
 
 def _of(values: Values, mirror: str, *, released: bool = False) -> list[tuple[str, Owned]]:
@@ -532,10 +353,6 @@ def _without(one: Owned, mirror: str, *, free: bool = False) -> Owned | None:
     if not free:
         left += [replace(s, released=True) for s in one.sharers if s.mirror == mirror]
     return Owned.shared(*left) if left else None
-
-
-def _topics(plan: Plan) -> list[str]:
-    return [t.target_topic for t in plan.topics]
 
 
 def _some(owned: Mapping[str, Owned | None]) -> Values | None:

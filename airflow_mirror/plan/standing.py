@@ -15,7 +15,7 @@ from airflow_mirror.kafka.permit import Permit, recently, since_boot_s
 from airflow_mirror.ledger.decisions import Decisions
 from airflow_mirror.plan.direction import Direction, direction
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.ownership import require_active
+from airflow_mirror.plan.requirements import require_active
 
 Required = Callable[[Decisions, Plan, ClusterAdmin], None]
 Clock = Callable[[], float]

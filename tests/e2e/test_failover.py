@@ -21,7 +21,8 @@ from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, build, ledger_store
-from airflow_mirror.plan.ownership import begin, claim, require_active
+from airflow_mirror.plan.ownership import begin, claim
+from airflow_mirror.plan.requirements import require_active
 from airflow_mirror.sync.ends import notes
 from airflow_mirror.sync.ends.notes import SourceEnds
 from airflow_mirror.sync.topics import create_target_topics

@@ -40,7 +40,7 @@ from airflow_mirror.jobs.runner import active as jobs
 from airflow_mirror.jobs.runner.active import ActiveTail
 from airflow_mirror.ledger import records
 from airflow_mirror.ledger.records import CONFIGS, SIGN
-from airflow_mirror.plan import ledger_store, ownership
+from airflow_mirror.plan import ledger_store, ownership, requirements
 from airflow_mirror.plan.standing import still_ours
 from airflow_mirror.sync.acls import AclOptions, sync_acls
 from airflow_mirror.sync.configs import sync_configs
@@ -261,7 +261,7 @@ def tail(w: World, name: str, plan: Plan = PLAN, **when: Any) -> Actor:
         jobs.begin(side.ledger, me, side.watch(mirror.name))
         token = side.take_lease(mirror.name)
         presence._require(side.ledger, me)
-        ownership.require_active(side.ledger, plan, side.admin)
+        requirements.require_active(side.ledger, plan, side.admin)
         s.clock.sleep(token.wait_s)
         task = s.add(Actor(f"{name}task", lambda: _copy(w, plan, token), background=True))
         until = s.now + _TAIL_S
@@ -404,7 +404,7 @@ def another_mirror(w: World, name: str, **when: Any) -> Actor:
     def body() -> str:
         side = w.platform().target
         ownership.claim(side.ledger, OTHER, side.admin)
-        ownership.require_active(side.ledger, OTHER, side.admin)
+        requirements.require_active(side.ledger, OTHER, side.admin)
         return "claimed"
 
     return w.s.add(Actor(name, body, **when))

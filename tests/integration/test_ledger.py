@@ -35,7 +35,8 @@ from airflow_mirror.ledger.state import WISHED, state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.ledger_store import fetch, keep, last_hash
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.ownership import begin, claim, mark_cut_over, require_active
+from airflow_mirror.plan.ownership import begin, claim, mark_cut_over
+from airflow_mirror.plan.requirements import require_active
 from sandbox import Cluster
 from tests.builders import plan_of, topic_plan
 from tests.integration import copying, plain

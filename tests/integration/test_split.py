@@ -30,7 +30,8 @@ from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, build, ledger_store
 from airflow_mirror.plan.owned import owned_topics, target_ids
-from airflow_mirror.plan.ownership import begin, claim, require_active
+from airflow_mirror.plan.ownership import begin, claim
+from airflow_mirror.plan.requirements import require_active
 from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.topics import create_target_topics

@@ -37,7 +37,8 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, build
 from airflow_mirror.plan.build import Before
 from airflow_mirror.plan.ledger_store import fetch, keep
-from airflow_mirror.plan.ownership import begin, require_active
+from airflow_mirror.plan.ownership import begin
+from airflow_mirror.plan.requirements import require_active
 from airflow_mirror.plan.rights import SIDES, rights_of
 from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.sync import lag, seen_acls

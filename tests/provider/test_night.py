@@ -47,7 +47,7 @@ def world(monkeypatch: pytest.MonkeyPatch, clusters: InMemory, home: Path) -> Si
 
     monkeypatch.setattr("airflow_mirror.jobs.planning.planned", lambda *_, **__: (made.plan, None))
     monkeypatch.setattr("airflow_mirror.plan.ownership.begin", lambda *_: None)
-    monkeypatch.setattr("airflow_mirror.plan.ownership.require_active", lambda *_: None)
+    monkeypatch.setattr("airflow_mirror.plan.requirements.require_active", lambda *_: None)
     monkeypatch.setattr("airflow_mirror.plan.ledger_store.keep_on", keep_on)
     monkeypatch.setattr("airflow_mirror.extras.readiness.build.night_plan", night_plan)
     return made

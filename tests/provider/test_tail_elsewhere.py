@@ -266,7 +266,7 @@ def test_supervision_ends_with_the_cutover(
 
     def cut_over() -> None:
         refused = MirrorCutOver("m", ["t"], "noon")
-        monkeypatch.setattr("airflow_mirror.plan.ownership.require_active", lambda *_: (_ for _ in ()).throw(refused))
+        monkeypatch.setattr("airflow_mirror.plan.requirements.require_active", lambda *_: (_ for _ in ()).throw(refused))
         ends(ledger, state, "FAILED", error="lease lost", blame="human")
 
     happen([cut_over])
@@ -284,7 +284,9 @@ def test_supervision_ends_with_a_decision_that_the_mirror_has_no_tail(
         ledger.decide(lambda _: active.ended("m"))
         if opened:
             refused = MirrorCutOver("m", ["t"], "noon")
-            monkeypatch.setattr("airflow_mirror.plan.ownership.require_active", lambda *_: (_ for _ in ()).throw(refused))
+            monkeypatch.setattr(
+                "airflow_mirror.plan.requirements.require_active", lambda *_: (_ for _ in ()).throw(refused)
+            )
 
     happen([failed_over])
     if opened:

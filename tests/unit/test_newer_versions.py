@@ -39,7 +39,7 @@ from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger import chain, records
 from airflow_mirror.ledger.fold import NOTHING, Decision, Fold, Verdict
 from airflow_mirror.ledger.kinds import Newer, in_pieces
-from airflow_mirror.plan import ledger_store, owned, ownership
+from airflow_mirror.plan import ledger_store, owned, ownership, requirements
 from airflow_mirror.plan.amendment import next_amendment
 from airflow_mirror.plan.direction import direction
 from airflow_mirror.plan.owned import owned_topics, owners
@@ -126,7 +126,7 @@ DECISIONS: dict[str, tuple[str, Callable[[MemoryLedger], object]]] = {
     )),
     "owner of a topic": ("topic/orders", lambda ledger: owned.decided(ledger.values(), IDS)),
     "hand-over of a topic": ("topic/orders", lambda ledger: ownership.mark_cut_over(ledger, PLAN, IDS, "noon")),
-    "opening of a topic": ("topic/orders", lambda ledger: ownership.require_opened(ledger, PLAN)),
+    "opening of a topic": ("topic/orders", lambda ledger: requirements.require_opened(ledger, PLAN)),
 }  # fmt: skip
 
 
@@ -301,7 +301,7 @@ def test_what_a_newer_version_decided_about_others_does_not_keep_anybody_from_an
     """Whoever ends a mirror reads what was decided about all topics."""
     decisions, _ = every("others", v=99)
     ledger = ledger_with({**decisions, **every("m", **MORE)[0]})
-    ownership.require_opened(ledger, PLAN)
+    requirements.require_opened(ledger, PLAN)
     shut_again(ledger, "orders")
     assert ledger.values()["topic/theirs"] == decisions["topic/theirs"]
     assert owned_topics(ledger).keys() == {"orders"} and owned_topics(ledger)["orders"].opened_by is None

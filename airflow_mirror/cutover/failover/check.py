@@ -25,7 +25,7 @@ from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.ledger.records import FENCE
-from airflow_mirror.plan import ledger_store, ownership
+from airflow_mirror.plan import ledger_store, requirements
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 from airflow_mirror.plan.missing_acls import Lacking, lacking
 from airflow_mirror.plan.model import Plan
@@ -334,7 +334,7 @@ def own_part(on: Side, plan: Plan, values: Values) -> tuple[Plan, dict[str, str]
 
     :raises InputError: all of them are.
     """
-    own, others = ownership.own_part(values, plan, target_ids(plan, on.admin))
+    own, others = requirements.own_part(values, plan, target_ids(plan, on.admin))
     if others and not own.topics:
         what, cause = f"mirror {plan.mirror.name!r} has no topic of its own", "; ".join(left_out(others))
         raise InputError(what, cause, "Nothing was changed. Fail over the mirrors that have them.")

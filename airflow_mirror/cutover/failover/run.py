@@ -39,7 +39,7 @@ from airflow_mirror.ledger.records import ACTIVE, CUT, SIGN
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.owned import kept_topics, openings, owned_topics, target_ids
-from airflow_mirror.plan.ownership import require_exclusive_topics
+from airflow_mirror.plan.requirements import require_exclusive_topics
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.acl_rules import grantable
 from airflow_mirror.sync.acls import create_rules, read_scope

@@ -22,8 +22,8 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, build, ledger_store
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.plan.owned import active_topics
-from airflow_mirror.plan.ownership import require_active, require_exclusive_topics
 from airflow_mirror.plan.recreated_topics import decisions_of
+from airflow_mirror.plan.requirements import require_active, require_exclusive_topics
 
 log = logging.getLogger(__name__)
 

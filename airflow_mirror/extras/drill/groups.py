@@ -22,7 +22,7 @@ from airflow_mirror.errors import InputError, NoOffsetMap
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.ownership import require_exclusive_topics
+from airflow_mirror.plan.requirements import require_exclusive_topics
 from airflow_mirror.sync.group_translation import Translate
 from airflow_mirror.sync.groups import groups_left_behind, read_positions
 from airflow_mirror.sync.maps import OffsetMaps

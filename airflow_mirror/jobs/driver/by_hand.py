@@ -24,7 +24,8 @@ from airflow_mirror.plan import Plan
 from airflow_mirror.plan.configs import not_held
 from airflow_mirror.plan.ledger_store import keep_on
 from airflow_mirror.plan.model import TopicPlan
-from airflow_mirror.plan.ownership import begin, require_active
+from airflow_mirror.plan.ownership import begin
+from airflow_mirror.plan.requirements import require_active
 from airflow_mirror.plan.standing import since_decided
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.topics import create_target_topics

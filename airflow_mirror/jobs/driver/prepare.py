@@ -30,7 +30,8 @@ from airflow_mirror.plan import Plan
 from airflow_mirror.plan.ledger_store import fetch_rule, with_amendments
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.plan.owned import claimed_ids, target_ids, with_key_partitions
-from airflow_mirror.plan.ownership import claim, recreated, require_active
+from airflow_mirror.plan.ownership import claim
+from airflow_mirror.plan.requirements import recreated, require_active
 from airflow_mirror.plan.store import is_hash
 from airflow_mirror.plan.upstream import upstream_of
 from airflow_mirror.sync.maps import mapped_topics
@@ -197,7 +198,7 @@ def _claim(plan: Plan, source_file: str, target: ClusterAdmin, ledger: Ledger) -
 def require_still_ours(job: CopyJob) -> None:
     """Return if the topics are still the mirror's; call it when the lease is held. Its holder may have decided otherwise.
 
-    :raises MirrorCutOver: :raises TopicsOwned: see :func:`.ownership.require_active`.
+    :raises MirrorCutOver: :raises TopicsOwned: see :func:`.requirements.require_active`.
     """
     with ClusterAdmin(load(job.target, "target")) as target, _unless_unknown(LedgerMissing, LedgerLost):
         require_active(Ledger(target), job.plan, target)

@@ -43,7 +43,7 @@ from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import State, state_of
 from airflow_mirror.plan import Plan, ledger_store
 from airflow_mirror.plan.owned import ended_by
-from airflow_mirror.plan.ownership import require_active
+from airflow_mirror.plan.requirements import require_active
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class TailHeartbeat:
         """Return if this job is decided to be the mirror's tail, and the topics are still the mirror's.
 
         :raises LedgerMissing: nobody has decided that. :raises TailReplaced: another job is.
-        :raises MirrorCutOver: :raises TopicsOwned: see :func:`.ownership.require_active`.
+        :raises MirrorCutOver: :raises TopicsOwned: see :func:`.requirements.require_active`.
         """
         if self._me is None:
             raise LedgerMissing()

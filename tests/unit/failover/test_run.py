@@ -26,7 +26,7 @@ from airflow_mirror.jobs.runner.active import Sign
 from airflow_mirror.jobs.runner.state import LOST, RUNNING
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.ledger.records import AMENDMENT
-from airflow_mirror.plan import ownership
+from airflow_mirror.plan import ownership, requirements
 from airflow_mirror.plan.amendment import next_amendment
 from airflow_mirror.plan.direction import Direction, direction, turn
 from airflow_mirror.plan.ledger_store import amend
@@ -348,7 +348,7 @@ def test_the_mirrors_jobs_may_not_write_any_more(world: World) -> None:
     """Neither a new plan's nor the finished one's, nor what follows the data."""
     world.fail_over()
     ledger, target = world.ledger(), world.target
-    for refused in (ownership.require_active, ownership.claim):
+    for refused in (requirements.require_active, ownership.claim):
         with pytest.raises(MirrorCutOver):
             refused(ledger, PLAN, target)  # type: ignore[operator]
     assert active_topics(ledger, PLAN, target) == set()  # type: ignore[arg-type]
@@ -484,7 +484,7 @@ def test_more_topics_than_a_decision_holds_are_opened(world: World, monkeypatch:
     assert world.dies(4, after=False)  # between the two decisions
     assert world.outcome()["open"] == {"a"} and world.outcome()["direction"]
     with pytest.raises(MirrorCutOver):
-        ownership.require_active(world.ledger(), PLAN, world.target)  # type: ignore[arg-type]
+        requirements.require_active(world.ledger(), PLAN, world.target)  # type: ignore[arg-type]
     world.fail_over()
     assert world.outcome()["open"] == {"a", "b"}
 

@@ -16,15 +16,8 @@ from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.plan.ledger_store import keep
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.owned import active_topics, kept_topics, mirrors, owned_topics, topics_of
-from airflow_mirror.plan.ownership import (
-    claim,
-    mark_cut_over,
-    release,
-    require_active,
-    require_opened,
-    require_own_name,
-    require_planned_ids,
-)
+from airflow_mirror.plan.ownership import claim, mark_cut_over, release
+from airflow_mirror.plan.requirements import require_active, require_opened, require_own_name, require_planned_ids
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.plan.test_model import a_plan
 from tests.unit.plan.test_store import FakeCluster

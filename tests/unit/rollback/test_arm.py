@@ -27,7 +27,7 @@ from airflow_mirror.errors import (
     TryAgain,
 )
 from airflow_mirror.ledger.kinds import in_pieces
-from airflow_mirror.plan import ledger_store, ownership
+from airflow_mirror.plan import ledger_store, ownership, requirements
 from airflow_mirror.plan.direction import FAILOVER, Direction, turn
 from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.model import Plan
@@ -55,7 +55,7 @@ def is_armed(world: World) -> bool:
     decided = armed("flow", world.new.ledger.values())
     owned = owned_topics(world.old.ledger).get("orders")
     assert decided is not None and owned is not None
-    ownership.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
+    requirements.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
     assert (decided.generation, decided.primary, decided.attempt, decided.plan) == (1, "new", "monday", REVERSE.hash)
     assert (owned.mirror, owned.topic_id, owned.opened_by) == ("flow-reverse", "id-old", None)
     assert not may_write(world.old.acls, "User:shop", "orders")
@@ -143,7 +143,7 @@ def test_fence_can_be_lifted_without_the_target(world: World, monkeypatch: pytes
     assert "mirror 'flow-reverse' is ended" in lines[-1]
     assert ended == ["flow", "flow-reverse"], "no job may copy among what applications write then"
     with pytest.raises(MirrorCutOver):  # nor begin to, as the next try of a tail does
-        ownership.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
+        requirements.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
     assert ended_by(world.old.ledger.values(), "flow-reverse") == "ended by lift-fence"
     assert world.old.acls == {rule("orders", "WRITE", "ALLOW", "User:shop")}
 
@@ -198,7 +198,7 @@ def test_swapped_fence_is_lifted_whole_by_this_hosts_report(
     assert lift_leftover_fence(world.on, "flow", include_retained=True, runs=tmp_path)
     assert world.old.acls == {rule("orders", "WRITE", "ALLOW", "User:shop")} and ended == ["flow-reverse"]
     with pytest.raises(MirrorCutOver):
-        ownership.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
+        requirements.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -225,7 +225,7 @@ def test_way_back_whose_fence_somebody_lifts_meanwhile_is_nobodys(
         with pytest.raises(NoWayBack, match="fence of the old source is gone"):
             world.arm()
         with pytest.raises(MirrorCutOver):
-            ownership.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
+            requirements.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
 
 
 def test_arming_that_dies_behind_a_lifting_has_taken_nothing_out_of_production(
@@ -246,7 +246,7 @@ def test_arming_that_dies_behind_a_lifting_has_taken_nothing_out_of_production(
     with pytest.raises(Died):
         world.arm()
     with pytest.raises(MirrorCutOver):
-        ownership.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
+        requirements.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
 
 
 def test_fence_that_is_lifted_before_the_plan_is_kept_leaves_nothing_to_claim(
@@ -265,7 +265,7 @@ def test_fence_that_is_lifted_before_the_plan_is_kept_leaves_nothing_to_claim(
     monkeypatch.setattr(ledger_store, "keep", kept)
     with pytest.raises(NoWayBack, match="fence of the old source is gone"):
         world.arm()
-    for start in (ownership.claim, ownership.require_active):
+    for start in (ownership.claim, requirements.require_active):
         with pytest.raises(MirrorCutOver):
             start(world.old.ledger, REVERSE, world.old)  # type: ignore[operator]
 
