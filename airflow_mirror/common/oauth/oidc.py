@@ -5,19 +5,19 @@ from __future__ import annotations
 import base64
 import ipaddress
 import json
-import os
 import re
 import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
 
+from airflow_mirror.common.certificates import trust
 from airflow_mirror.common.oauth.tokens import Get, Maker, Token, extensions_of
 from airflow_mirror.errors import ClusterUnreachable, InvalidField
 
 _TIMEOUT_S = 20.0
 _URL = "sasl.oauthbearer.token.endpoint.url"
-_CA, _CA_TEXT = "https.ca.location", "https.ca.pem"
+_CA = "https.ca"
 _MOST_BYTES = 65_536
 _SCOPE = "Correct sasl.oauthbearer.scope. Entra's ends in /.default, such as https://NAMESPACE.servicebus.windows.net/.default."
 _REFUSALS = {  # of RFC 6749, and Entra's for an application that is not there -> what to do
@@ -66,7 +66,7 @@ def maker(get: Get, role: str, bootstrap: str) -> Maker:
                 with e:  # an error response holds a connection of its own
                     _raise_for_good(e, url)
             if isinstance(why := getattr(e, "reason", None), ssl.SSLCertVerificationError):
-                remedy = f"Give the certificate of its CA: {_CA}, or {_CA_TEXT}. Or correct the address."
+                remedy = f"Give the certificate of its CA: {_CA}.location, or {_CA}.pem. Or correct the address."
                 raise InvalidField(_URL, url, f"its certificate is refused: {why.verify_message}", remedy) from None
             cause = f"the token endpoint {url} returned no token: {type(e).__name__} {getattr(e, 'code', '')}"
             raise ClusterUnreachable(role, bootstrap, cause.strip()) from None
@@ -76,19 +76,10 @@ def maker(get: Get, role: str, bootstrap: str) -> Maker:
 
 def _context(get: Get) -> ssl.SSLContext:
     """Return what verifies the endpoint's certificate: by the settings, else by what the host trusts."""
-    location, text = get(_CA), get(_CA_TEXT)
-    try:
-        if text:
-            return ssl.create_default_context(cadata=text)
-        if location in ("", "probe"):
-            return ssl.create_default_context()
-        if os.path.isdir(location):
-            return ssl.create_default_context(capath=location)
-        return ssl.create_default_context(cafile=location)
-    except (OSError, ValueError) as e:
-        key, shown = (_CA_TEXT, "(text)") if text else (_CA, location)
-        cause = f"no usable PEM certificates: {getattr(e, 'strerror', None) or e}"
-        raise InvalidField(key, shown, cause, "Give the CA's PEM file.") from None
+    # As a broker's. `create_default_context` is stricter from Python 3.13 on, than librdkafka is as well.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trust(context, _CA, get)
+    return context
 
 
 def _raise_for_good(answer: urllib.error.HTTPError, url: str) -> None:

@@ -12,7 +12,7 @@ import ssl
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from airflow_mirror.wire.tls import as_file
+from airflow_mirror.common.certificates import as_file
 
 # Executors' clocks may be years away: what ends a certificate's validity is that its key is gone.
 _FROM, _UNTIL = datetime(2000, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)

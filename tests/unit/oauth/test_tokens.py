@@ -225,7 +225,8 @@ def test_certificate_of_a_token_endpoint_is_trusted_by_the_settings(
         with pytest.raises(InvalidField, match=r"its certificate is refused: .*certificate.*https\.ca\.location") as e:
             _mechanism(oidc(url, **more), "b1").auth_bytes()
         assert SECRET not in str(e.value)
-    for more in ({"https_ca_location": str(tmp_path / "ca.pem")}, {"https_ca_pem": authority.certificate}):
+    named = "# Főtanúsítvány\n" + authority.certificate
+    for more in ({"https_ca_location": str(tmp_path / "ca.pem")}, {"https_ca_pem": named}):
         assert b"Bearer one" in _mechanism(oidc(url, **more), "b1").auth_bytes()
 
 
