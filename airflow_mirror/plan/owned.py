@@ -258,8 +258,9 @@ def kept_topics(values: Values, plan: Plan, target: ClusterAdmin) -> frozenset[s
     """
     ours = {t: one.of_mirror(plan.mirror.name, plan.source_cluster_id) for t, one in owners(values)[0].items()}
     ids = {t: one.topic_id for t, one in ours.items() if one and one.opened_by is None and not one.released}
-    there = target.topics(list(ids)) if ids else {}
-    return frozenset(t for t, info in there.items() if ids[t] in ("", info.topic_id))
+    # All that may be seen, and not these by their names: of one that it had once it may have lost the right to ask.
+    there = target.topics() if ids else {}
+    return frozenset(t for t, one in ids.items() if t in there and one in ("", there[t].topic_id))
 
 
 def not_active(topic: TopicPlan) -> str:

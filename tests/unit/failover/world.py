@@ -149,8 +149,9 @@ class Target(AllAllowed):
     def cluster_id(self) -> str:
         return "t"
 
-    def topics(self, names: Collection[str]) -> dict[str, TopicInfo]:
-        return {name: TopicInfo(name, self.ids[name], 1, 1) for name in names if name in self.ids}
+    def topics(self, names: Collection[str] | None = None) -> dict[str, TopicInfo]:
+        wanted = [*self.ids] if names is None else names
+        return {name: TopicInfo(name, self.ids[name], 1, 1) for name in wanted if name in self.ids}
 
     def topic_names(self) -> list[str]:
         return [*self.ids, *self.strangers]

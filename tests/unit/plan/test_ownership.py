@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 
@@ -61,7 +62,7 @@ class Written(FakeCluster):
 
     is_empty, partitions = False, 1
 
-    def topics(self, names: list[str]) -> dict[str, TopicInfo]:
+    def topics(self, names: Collection[str] | None = None) -> dict[str, TopicInfo]:
         return {n: replace(info, partitions=self.partitions) for n, info in super().topics(names).items()}
 
     def offsets(self, tps: list[TopicPartition], _when: str) -> dict[TopicPartition, int]:
@@ -220,6 +221,8 @@ def test_topics_that_a_mirror_keeps_are_known_by_their_ids(ledger: MemoryLedger)
     assert kept_topics(ledger.values(), less, there(plan)) == set(ids(plan))
     assert not kept_topics(ledger.values(), plan, there(plan, "new-"))
     assert not kept_topics(ledger.values(), of_another(plan, name="other"), there(plan))
+    hidden = FakeCluster(ids(plan), hidden={t.target_topic for t in plan.topics[1:]})
+    assert kept_topics(ledger.values(), less, hidden) == set(ids(less))  # type: ignore[arg-type]
     mark_cut_over(ledger, less, ids(less), NOON)
     assert kept_topics(ledger.values(), plan, there(plan)) == set(ids(plan)) - set(ids(less))
 

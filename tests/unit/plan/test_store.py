@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from airflow_mirror.errors import InputError
+from airflow_mirror.errors import InputError, MissingRight
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.plan import PlanDirectory, missing_topics, require_plan_of, store
 from airflow_mirror.plan.findings import Finding
@@ -19,13 +20,16 @@ from tests.unit.plan.test_model import a_plan
 
 
 class FakeCluster:
-    """Topic name -> topic id."""
+    """Topic name -> topic id. :ivar hidden: names that the principal may not describe, whether they are there or not."""
 
-    def __init__(self, ids: dict[str, str]) -> None:
-        self.ids = ids
+    def __init__(self, ids: dict[str, str], hidden: Collection[str] = ()) -> None:
+        self.ids, self.hidden = ids, hidden
 
-    def topics(self, names: list[str]) -> dict[str, TopicInfo]:
-        return {n: TopicInfo(n, self.ids[n], 1, 1) for n in names if n in self.ids}
+    def topics(self, names: Collection[str] | None = None) -> dict[str, TopicInfo]:
+        if names is not None and (denied := sorted({*names}.intersection(self.hidden))):
+            raise MissingRight(f"describe {denied}", "TOPIC_AUTHORIZATION_FAILED", "User:m")
+        wanted = {*self.ids}.difference(self.hidden) if names is None else names
+        return {n: TopicInfo(n, self.ids[n], 1, 1) for n in wanted if n in self.ids}
 
     def topic_names(self) -> list[str]:
         return list(self.ids)
