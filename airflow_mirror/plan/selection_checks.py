@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from airflow_mirror.common.nearest import nearest
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.common.patterns import is_name, matches
+from airflow_mirror.common.patterns import is_name, matches, name_of
 from airflow_mirror.common.policy import is_reserved
 from airflow_mirror.compat.keys import DEFAULTS
 from airflow_mirror.kafka.groups import UNSEEN_COORDINATORS
@@ -89,8 +89,9 @@ def _unmatched(s: Situation) -> Iterator[Finding]:
 
 def _slips(field: str, patterns: Collection[str], there: Collection[str], what: str) -> Iterator[Finding]:
     for pattern in patterns:
-        if is_name(pattern) and not any(matches([pattern], name) for name in there):
-            evidence = f"it is no {what}.{nearest(pattern, there)}".rstrip(".")
+        meant = name_of(pattern)
+        if meant is not None and not any(matches([pattern], name) for name in there):
+            evidence = f"it is no {what}.{nearest(meant, there)}".rstrip(".")
             yield warn(evidence, "Correct or remove it.", f"{field}: {pattern!r}")
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from airflow_mirror.common.policy import DRILL_PREFIX
 from airflow_mirror.compat.keys import DEFAULTS
-from airflow_mirror.errors import MissingRight, NothingMatches
-from airflow_mirror.kafka.model import TopicInfo
+from airflow_mirror.errors import NothingMatches
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.selection import gone_topics, select_topics
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
@@ -95,13 +94,8 @@ def test_a_topic_that_was_deleted_on_the_source_since_blocks_nothing() -> None:
 def test_a_misspelt_name_is_no_missing_right_on_the_target() -> None:
     """To whom the mirror's topics alone are granted, the target hides the name that a slip would have there."""
 
-    class Hiding(FakeCluster):
-        def topics(self, names: Any) -> dict[str, TopicInfo]:
-            if "kafka_dc1.userz" in names:
-                raise MissingRight("describe topic", "TOPIC_AUTHORIZATION_FAILED", "User:m")
-            return super().topics(names)
-
-    mirror, target = a_mirror(topics=["users", "userz", "old"], policy="prefix"), Hiding({"kafka_dc1.old": "i"})
+    target = FakeCluster({"kafka_dc1.old": "i"}, hidden=["kafka_dc1.userz"])
+    mirror = a_mirror(topics=["users", "userz", "old"], policy="prefix")
     assert gone_topics(mirror, ["users"], target) == ("old",)  # type: ignore[arg-type]
 
 
@@ -111,6 +105,7 @@ def test_a_misspelt_name_is_no_missing_right_on_the_target() -> None:
         ({"exclude_topics": ["okk", "x.*"]}, "exclude_topics: 'okk': it is no topic of the source. The nearest known "
          "is 'ok'"),
         ({"groups": ["app", "ap p"]}, "groups: 'ap p': it is no group of the source. The nearest known is 'app'"),
+        ({"groups": [r"ap\.p"]}, "groups: 'ap\\\\.p': it is no group of the source. The nearest known is 'app'"),
         ({"exclude_groups": ["billing"]}, "exclude_groups: 'billing': it is no group of the source"),
         ({"exclude_configs": ["retention.m"]}, "exclude_configs: 'retention.m': it is no setting of a topic. The nearest "
          "known is 'retention.ms'"),
