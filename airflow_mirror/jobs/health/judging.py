@@ -210,7 +210,8 @@ def _retention(facts: Facts, limits: Limits) -> Iterator[str]:
         yield f"the source will delete records that are not copied in less than {duration(least)}: {shown}"
 
 
-@CHECKS.check("retention_bytes", needs=["lag"], hidden=WARN)
+# Brokers need not list their logs, whoever asks: what they keep by size is then not known, and no fault.
+@CHECKS.check("retention_bytes", needs=["lag"], hidden=WARN, away=WARN)
 def _retention_bytes(facts: Facts, _: Limits) -> Iterator[str]:
     if facts.racing_by_size:
         soonest = sorted(facts.racing_by_size.items(), key=lambda one: (one[1], one[0]))

@@ -310,7 +310,8 @@ class StartFollower(Pass[StartsReport]):
             larger = {name: max(segment_bytes[name], deciding.segment_bytes(its)) for name, its in there.items()}
             return {tp: (size, larger[tp.topic]) for tp, size in sizes.items()}
         except (MissingRight, TryAgain) as e:
-            told = report.left_alone if isinstance(e, MissingRight) else report.failed
+            # A broker that lists no logs (BrokerError) will not at the next pass either.
+            told = report.left_alone if isinstance(e, (MissingRight, BrokerError)) else report.failed
             told.append(f"what retention.bytes explains of {len(tps)} partitions, as {min(tps)}, is not known: {e}")
             return {}
 
