@@ -100,7 +100,7 @@ class MirrorOutageTrigger(BaseEventTrigger):
             kept = await self.asset_state_store.aget(_TOLD) if self.asset_state_store is not None else None
         except Exception as e:  # Airflow's, which may be away for a moment; of several assets there is no one store
             self.log.warning("which outages of mirror %s were told is not known: %s", self.mirror_name, e)
-        told = Told.of(kept if isinstance(kept, dict) else {}, self.lost_after_s)
+        told = Told.of(kept if isinstance(kept, dict) else {}, self.lost_after_s, int(time.time() * 1000))
         self._kept = told.kept()
         return told
 

@@ -272,6 +272,20 @@ def test_illness_keeps_its_name_for_another_triggerer(looks: Any, monkeypatch: p
     assert events(store, unhealthy=True) == [] and store["told"] == {"lost": None, "ill": None, "found": None}
 
 
+def test_hours_in_which_nobody_looked_make_no_illness(looks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow was in maintenance, and its tail with it: the first look behind it told of an outage of the whole night."""
+    store, now_s = Store(), [5.0]
+    monkeypatch.setattr("airflow_mirror.triggers.outage.time", SimpleNamespace(time=lambda: now_s[0]))
+    looks.found = [ILL]
+    assert events(store, unhealthy=True) == []
+    now_s[0] = 30_000.0
+    looks.found = [replace(ILL, since_ms=30_000_000)]
+    assert events(store, unhealthy=True) == []
+    now_s[0] = 30_070.0
+    looks.found = [replace(ILL, since_ms=30_070_000)]
+    assert [one["since_ms"] for one in events(store, unhealthy=True)] == [30_000_000]
+
+
 def test_target_that_is_away_is_no_outage_and_said_once(looks: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Also whatever else goes wrong: the watch goes on, with new connections."""
     away = [ClusterUnreachable("target", "x:1", f"refused {n}") for n in range(2)]

@@ -88,9 +88,13 @@ class Told:
     found: int | None = None
 
     @classmethod
-    def of(cls, kept: Mapping[str, Any], ill_after_s: float) -> Told:
+    def of(cls, kept: Mapping[str, Any], ill_after_s: float, now_ms: int) -> Told:
         """Return it as :meth:`kept` has it; an older version knew no ``found``."""
-        return cls(ill_after_s=ill_after_s, **{key: kept.get(key) for key in ("lost", "ill", "found")})
+        told = cls(ill_after_s=ill_after_s, **{key: kept.get(key) for key in ("lost", "ill", "found")})
+        # Nobody may have looked for hours, in which it was well: of what was not told by then the time begins anew.
+        if told.ill is None and told.found is not None and now_ms - told.found > 2000 * ill_after_s:
+            told.found = None
+        return told
 
     def kept(self) -> dict[str, int | None]:
         """Return what another observer has to know, as JSON has it."""
