@@ -111,7 +111,7 @@ def handover_for(context: SparkContext, settings_from: str, *references: str) ->
     """
     if is_local(context.master) or settings_from == "executor":
         return Handover()
-    encrypted = context.getConf().get("spark.network.crypto.enabled", "false") == "true"
+    encrypted = _is_set(context, "spark.network.crypto.enabled")
     handed = Handover.of(*references)
     if not encrypted and handed.secrets():
         log.warning(
@@ -181,7 +181,7 @@ def _waiting(context: Any, stopping: threading.Event | None, begun: float) -> It
 def _queued(context: Any, tasks: int) -> Iterator[None]:
     """Have so many tasks wait meanwhile: with dynamic allocation a cluster gives executors to none but those."""
     # Elsewhere they bring nothing, and keep the first slots busy for two seconds: Spark ends a Python worker only then.
-    if context.getConf().get("spark.dynamicAllocation.enabled", "false") != "true":
+    if not _is_set(context, "spark.dynamicAllocation.enabled"):
         yield
         return
     group, rest_s = f"airflow-mirror-slots-{uuid.uuid4()}", _PATIENCE_S
@@ -199,6 +199,11 @@ def _queued(context: Any, tasks: int) -> Iterator[None]:
         yield
     finally:
         context._jsc.sc().cancelJobGroupAndFutureJobs(group)  # its thread may be slower than the cluster
+
+
+def _is_set(context: Any, setting: str) -> bool:
+    """Return whether a setting is true, as Spark reads it: one of a form or a DAG may begin with a capital."""
+    return bool(context.getConf().get(setting, "false").strip().lower() == "true")
 
 
 def _registered(context: Any) -> int:

@@ -271,7 +271,7 @@ class Context:
     """
 
     def __init__(self, slots: int, master: str = "local[*]", grown: int | None = None) -> None:
-        self._settings = {"spark.dynamicAllocation.enabled": "true"} if grown else {}
+        self._settings = {"spark.dynamicAllocation.enabled": "True"} if grown else {}  # as of a form
         self.master, self.defaultParallelism = master, 2 if master.startswith("spark:") else slots
         profiles = SimpleNamespace(defaultResourceProfile=lambda: "default")
         self.queued: list[int] = []
