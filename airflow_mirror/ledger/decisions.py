@@ -43,6 +43,7 @@ SETTINGS = {
 _PATIENCE_S = 60.0
 _LOOK_AGAIN_S = 2.0
 _NEWS_S = 30.0  # until every broker has heard of a new topic
+_DOUBT_S = 25.0  # with an attempt of 15 s longer than it takes until several brokers are believed that there is none
 
 
 class Decisions(Protocol):
@@ -74,7 +75,7 @@ class Ledger:
 
     def __init__(self, target: ClusterAdmin, patience_s: float = _PATIENCE_S) -> None:
         self._target, self._patience_s = target, patience_s
-        self._fold, self._young = Fold(), Backoff(0.0)
+        self._fold, self._young, self._is_doubted = Fold(), Backoff(0.0), False
 
     def create(self) -> None:
         """Create the ledger unless it is there. May be repeated, and called by several at once.
@@ -221,7 +222,7 @@ class Ledger:
     def _there(self) -> TopicInfo:
         topic = self._listed(self._young)
         # A broker that has just started lists no topic: by its word alone a ledger would be lost, or never have been.
-        if topic is None and self._target.wire.refresh_present([DECISIONS]):
+        if topic is None and self._is_gone():
             # This process has read decisions there: it was deleted under us. Without that it may never have been.
             raise LedgerLost(f"topic {DECISIONS} was deleted") if self._fold.end else LedgerMissing()
         if topic is None and (topic := self._listed(Backoff(_NEWS_S))) is None:
@@ -229,7 +230,23 @@ class Ledger:
                 f"topic {DECISIONS}", "a broker does not list it, and others have it",
                 "One that has just started may not know it yet.",
             )  # fmt: skip
+        if self._is_doubted:
+            self._target.wire.expect(DECISIONS)  # somebody has created it since
+            self._is_doubted = False
         return topic
+
+    def _is_gone(self) -> bool:
+        """Return whether the brokers' word is that there is no such topic. :raises TryAgain: it can't be known."""
+        self._is_doubted, backoff = True, Backoff(_DOUBT_S)
+        while True:
+            try:
+                return bool(self._target.wire.refresh_present([DECISIONS]))
+            except TryAgain:
+                # Where one broker can't be reached, the others are believed after half a minute, and no sooner: an
+                # attempt gives up before, and a process that asks once would never know.
+                if backoff.expired:
+                    raise
+            backoff.pause()
 
     def _listed(self, backoff: Backoff) -> TopicInfo | None:
         while (topic := self._target.topics([DECISIONS]).get(DECISIONS)) is None and not backoff.expired:

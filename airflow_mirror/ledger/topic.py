@@ -44,6 +44,7 @@ def create(
     # Asked first: who uses a ledger need not have the right to create topics, and would be refused for lack of it
     # before a broker says that the topic is there.
     if topic in target.topics([topic]):
+        target.wire.expect(topic)
         return False
     # The settings are in the creation itself. Set by a second request, a process that dies between the two would leave
     # a topic that deletes its records, and nobody would know which.
@@ -57,6 +58,7 @@ def create(
         _create(target, needed)
     # Whoever went on at once might ask a broker that has not heard of it, and take a ledger of this moment for one that
     # is missing. It ends quietly: who needs the topic waits longer (`decisions`), or tries again (`appending`).
+    target.wire.expect(topic)
     backoff = Backoff(_NEWS_S)
     while topic not in target.topics([topic]) and not backoff.expired:
         backoff.pause()

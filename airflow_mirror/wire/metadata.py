@@ -138,6 +138,11 @@ class Metadata(Closing):
                 gone |= believed
         return gone
 
+    def expect(self, topic: str) -> None:
+        """Believe no earlier word that a topic does not exist: it was created, or seen, since."""
+        # Its brokers have said so, and long ago: the next one that has not heard of it would be believed at once.
+        self._rumours = {name: one for name, one in self._rumours.items() if name.rpartition("-")[0] != topic != name}
+
     def forget(self, topic: str) -> None:
         """Drop what is known about a topic, after a broker said it is not the leader; the next call fetches it again."""
         self._topics.pop(topic, None)

@@ -170,6 +170,9 @@ class MemoryWire:
             touching("topic", *names),
         )  # fmt: skip
 
+    def expect(self, topic: str) -> None:
+        """See WireCluster; nothing is kept here."""
+
     def partitions(self, topic: str) -> int:
         """See WireCluster."""
         return self._ask(f"partitions of {topic}", lambda: len(self._topic(topic).logs), touching("topic", topic))

@@ -44,7 +44,7 @@ class Target:
     def __init__(self, *topics: str, groups: Collection[str] = (), ids: Collection[str] = ()) -> None:
         self._topics, self._groups, self._ids, self.created = topics, groups, ids, list[str]()
         self.may_see, self.is_young = True, False
-        self.wire = SimpleNamespace(refresh_present=lambda names: set(names) - set(topics))
+        self.wire = SimpleNamespace(refresh_present=lambda names: set(names) - set(topics), expect=lambda _: None)
 
     def topics(self, names: Collection[str]) -> dict[str, Any]:
         there = () if self.is_young else self._topics

@@ -17,6 +17,7 @@ from airflow_mirror.ledger import decisions
 from airflow_mirror.ledger.decisions import SETTINGS, Ledger, Values
 from airflow_mirror.ledger.records import BEGIN
 from airflow_mirror.wire.error_codes import ErrorCode
+from tests.driven.cluster import DrivenCluster
 from tests.driven.ledger import LedgerCluster
 from tests.driven.script import Fault, Request
 
@@ -35,7 +36,9 @@ class Target:
         self, shown: Sequence[bool] = (True,), told: Sequence[Any] = (ENTRIES,), gone: Collection[str] = (DECISIONS,)
     ) -> None:
         self._shown, self._told = list(shown), list(told)
-        self.wire = SimpleNamespace(refresh_present=lambda names: set(names).intersection(gone))
+        self.wire = SimpleNamespace(
+            refresh_present=lambda names: set(names).intersection(gone), expect=lambda _: None
+        )  # fmt: skip
 
     def topics(self, names: list[str]) -> dict[str, TopicInfo]:
         return {DECISIONS: THERE} if _next(self._shown) else {}
@@ -120,6 +123,23 @@ def test_broker_that_has_just_started_does_not_make_it_missing_nor_lost(
         for _ in range(2):
             has_just_started(ledger_target)
             assert ask(ledger).keys() == {BEGIN.key()}
+
+
+@pytest.mark.parametrize("late", range(1, 6))
+def test_one_that_was_asked_for_before_it_was_created_begins_whichever_answer_is_late(late: int) -> None:
+    """All brokers had said that there is none: the next one that had not heard of it was believed at once."""
+    with DrivenCluster("target", 2) as cluster, ClusterAdmin(cluster.config) as admin:
+        ledger, asked = Ledger(admin), list[Request]()
+        with pytest.raises(LedgerMissing):
+            ledger.values()
+
+        def is_late(request: Request) -> bool:
+            asked.extend([request] if _asks_for_it(request) else [])
+            return len(asked) == late
+
+        cluster.script.on("Metadata", Fault.refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), times=1, when=is_late)
+        ledger.create()
+        assert ledger.values().keys() == {BEGIN.key()}
 
 
 def test_one_that_others_have_and_nobody_lists_may_be_listed_later(monkeypatch: pytest.MonkeyPatch) -> None:
