@@ -44,6 +44,8 @@ class PartitionCopy(Fetched):
     :ivar map: with mapped offsets: what was mapped since the copy was opened (or since the map was last taken).
     :ivar open_map: the map of the open transaction; it takes effect on commit.
     :ivar commit_before: offset of a batch that the target has refused: it gets a transaction of its own.
+    :ivar refused_at: offset of the last fetch that the source has refused while something was left to write. It is asked
+        again once nothing is.
     """
 
     transaction_bytes: int = 0
@@ -71,6 +73,7 @@ class PartitionCopy(Fetched):
     open_bytes: int = -1  # sent in the open transaction; -1 when none is open
     committed: int = 0  # transactional: position of the last commit
     commit_before: int = FOREVER
+    refused_at: int = -1
     delays: DelayMeter = field(default_factory=DelayMeter)
     _filler: Send | None = None
     _unanswered: Send | None = None  # sent, not acknowledged; re-reading the target shows if it was appended
@@ -103,6 +106,12 @@ class PartitionCopy(Fetched):
         return self.state in (State.SENDING, State.STEPPING)
 
     @property
+    def is_unsettled(self) -> bool:
+        """True while something that was fetched is not on the target, or not for good."""
+        # Not by offsets: behind the last record there may be a hole, which waits for what the source says next.
+        return self.is_under_way or self.open_bytes >= 0 or bool(self._responses)
+
+    @property
     def settled_position(self) -> int:
         """The next source offset that another copier would find if this one ended now."""
         return self.committed if self.transactional else self.position
@@ -115,7 +124,8 @@ class PartitionCopy(Fetched):
     @property
     def takes_more(self) -> bool:
         """True if another fetch response could be used."""
-        waiting = self.state not in OPEN or self.fetch_offset >= self.end or self.has_shed
+        refused = self.fetch_offset == self.refused_at and self.is_unsettled
+        waiting = self.state not in OPEN or self.fetch_offset >= self.end or self.has_shed or refused
         # Two are enough for a backlog: one being written, one ready. A trickle needs more, or the partition would miss
         # the next long poll while its last record is in flight, and would then wait half a second for that poll to end.
         queued = sum(len(one.buffers) for one in self._responses)  # each may hold other partitions' bytes as well
@@ -207,6 +217,11 @@ class PartitionCopy(Fetched):
         # committed.
         self.open_bytes = -1
         self.open_map = None
+
+    def refuse_fetch(self) -> None:
+        """Record that the source has refused the fetch: what was fetched before it is written, and committed, first."""
+        self.refused_at = self.fetch_offset
+        self.touch()  # a session has it, and its broker would say the same at once
 
     def shed(self) -> Send | None:
         """Release fetched data that is not in flight: while the target is slow, other partitions need the memory.

@@ -49,6 +49,9 @@ _DRY_S = 30.0  # how long nothing may come of a log that has something; shorter 
 # A session takes one of a broker's 1,000 places (max.incremental.fetch.session.cache.slots): not for a few partitions.
 _MANY = 100
 _REST_AFTER_S = 10.0
+# What a broker says of a place in a log, for as long as that is damaged or its store fails: what was fetched before it is
+# whole. Other errors tell of another leader or another log, and only an opening finds out what to write.
+_OF_AN_OFFSET = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR})
 
 
 class SourceSide:
@@ -319,7 +322,10 @@ class SourceSide:
     def _take_fetched(
         self, lane: FetchLane, p: PartitionCopy, answer: FetchedPartition, buffer: Buffer, dry: bool
     ) -> None:
-        if answer.error == ErrorCode.CORRUPT_MESSAGE and p.failures >= CORRUPT_AGAIN:
+        if answer.error in _OF_AN_OFFSET and p.is_unsettled:
+            # A reopening would throw away what comes before it, and find the same, again and again.
+            p.refuse_fetch()
+        elif answer.error == ErrorCode.CORRUPT_MESSAGE and p.failures >= CORRUPT_AGAIN:
             self._judge.stop(p, _unreadable(p, p.fetch_offset + 1, "its broker can't read them (CORRUPT_MESSAGE)"))
         elif answer.error:
             # Includes offset out of range: reopening tells truncation from lost retention, with the offsets.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -10,8 +11,8 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.policy import MAPS
-from airflow_mirror.copy.loop import target_side
-from airflow_mirror.copy.loop.failures import TOO_LARGE_AGAIN
+from airflow_mirror.copy.loop import source_side, target_side
+from airflow_mirror.copy.loop.failures import CORRUPT_AGAIN, TOO_LARGE_AGAIN
 from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.loop.target_side import TargetSide
 from airflow_mirror.copy.ranges import MAPPED
@@ -21,7 +22,7 @@ from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
 from tests.driven.copying import Following, copy, ends, errors, ranges_of
-from tests.driven.script import Fault, Request
+from tests.driven.script import Fault, Request, Rule
 from tests.driven.validation import TopicConfig
 
 TP = TopicPartition("t", 0)
@@ -61,6 +62,64 @@ def test_fetch_refused_as_a_whole_is_repeated(source: DrivenCluster, target: Dri
     rule = source.script.on("Fetch", Fault(effect=False, code=ErrorCode.UNKNOWN_SERVER_ERROR), when=fetches_data, times=2)
     assert error_of(source, target) is None and len(rule.hits) == 2
     assert is_equal(source, target)
+
+
+@pytest.fixture
+def damaged(source: DrivenCluster, writer: Writer, monkeypatch: pytest.MonkeyPatch) -> Callable[[ErrorCode], Rule]:
+    """Make the source refuse a batch, with a code. Twenty batches before it come in a response of their own."""
+    monkeypatch.setattr(source_side, "_PARTITION_FETCH_BYTES", 8 << 10)
+    for _ in range(20):
+        writer.plain(5)
+
+    def refuse(code: ErrorCode) -> Rule:
+        at = source.log(TP).end
+        writer.plain(5, size=4 << 10)
+
+        def asks(request: Request) -> bool:
+            asked = (one.fetch_offset for topic in request.message.topics for one in topic.partitions)
+            return fetches_data(request) and at in asked
+
+        return source.script.on("Fetch", Fault.refused(code, {TP}), when=asks, times=None)
+
+    return refuse
+
+
+@pytest.mark.parametrize("delivery", ["idempotent", "transactional"])
+def test_batch_that_the_source_cannot_read_stops_the_copy_behind_those_before_it(
+    source: DrivenCluster, target: DrivenCluster, damaged: Callable[[ErrorCode], Rule], delivery: str
+) -> None:
+    """The fetch of it is refused while they are written, and asked again when they are there for good: not before."""
+    refused = damaged(ErrorCode.CORRUPT_MESSAGE)
+    mode = MAPPED if delivery == "transactional" else "identical"
+    (stopped,) = copy(source, target, ranges_of(source, "t", mode), delivery=delivery, merge_below=0)
+    assert isinstance(stopped.error, CorruptBatch) and stopped.error.start_offset == 100, stopped.error
+    assert stopped.settled_position == 100 and target.log(TP).last_stable >= 100
+    assert stopped.counters.batches == 20 and len(refused.hits) <= CORRUPT_AGAIN + 2
+    if delivery == "transactional":
+        assert progress(target) == [100]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR])
+def test_what_comes_before_a_place_that_a_store_does_not_give_is_committed(
+    source: DrivenCluster, target: DrivenCluster, damaged: Callable[[ErrorCode], Rule], code: ErrorCode
+) -> None:
+    damaged(code)
+    ranges = ranges_of(source, "t", MAPPED)
+    (stopped,) = copy(source, target, ranges, delivery="transactional", merge_below=0, give_up_after_s=0.05)
+    assert isinstance(stopped.error, TryAgain) and code.name in str(stopped.error)
+    assert progress(target) == [100]
+
+
+def test_batch_that_the_source_cannot_read_behind_a_hole_stops_the_copy(
+    source: DrivenCluster, target: DrivenCluster, writer: Writer, damaged: Callable[[ErrorCode], Rule]
+) -> None:
+    """The hole stays open, as long as nobody knows where the next batch begins."""
+    writer.in_transaction(9, 2)
+    writer.end(9, commit=False)
+    damaged(ErrorCode.CORRUPT_MESSAGE)
+    (stopped,) = copy(source, target, ranges_of(source, "t"))
+    assert isinstance(stopped.error, CorruptBatch) and stopped.error.start_offset == 103
+    assert stopped.settled_position == 100
 
 
 @pytest.mark.parametrize(
