@@ -84,9 +84,22 @@ def follow(
                     raise
         if tail is None:  # whoever ended it has decided by now, or the guard would still be there
             return there.ends_with(({}, ended))
-        summary = summarise(tail.totals.values(), time.monotonic() - begun) | {"gone": sorted(tail.gone)}
-        # While a tail runs, the next turn reopens failed partitions. There is no next turn any more.
-        return there.ends_with((summary, entry.failure(tail.totals.values(), summary["errors"])))
+        return there.ends_with(_outcome(tail, time.monotonic() - begun))
+
+
+def _outcome(tail: Tail, seconds: float) -> Outcome:
+    """Return how a tail has ended.
+
+    :param seconds: how long it took.
+    """
+    results, waiting = tail.totals.values(), sorted(tail.waiting)
+    summary = summarise(results, seconds) | {"gone": sorted(tail.gone), "waiting": [str(tp) for tp in waiting]}
+    # While a tail runs, the next turn reopens failed partitions, and the next look asks leaders that did not answer.
+    # There is neither any more.
+    summary["errors"] += [
+        f"{tp} was not copied by this tail, because its leader did not answer: {tail.waiting[tp]}" for tp in waiting
+    ]
+    return summary, entry.failure(results, summary["errors"])
 
 
 def _copy(

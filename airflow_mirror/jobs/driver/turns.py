@@ -92,7 +92,7 @@ class Stream(Protocol):
         """
 
 
-def _whole(job: CopyJob, ranges: Sequence[CopyRange]) -> set[TopicPartition]:
+def _whole(ranges: Sequence[CopyRange]) -> set[TopicPartition]:
     """Return the source partitions that are followed whole: with key partitioning, into each target partition."""
     counts = Counter((r.source, r.key_partitions or 1) for r in ranges)
     return {source for (source, places), there in counts.items() if there == places}
@@ -110,6 +110,7 @@ class Tail:
     :ivar report_to: where tasks report their progress, from the next :meth:`deal` on.
     :ivar on_turn_end: called when all tasks of a turn have ended.
     :ivar gone: source topics that are not copied any more, and why.
+    :ivar waiting: partitions that join once their leaders answer, and what was said of them at the last look.
     :ivar reported: no task runs, or may run without that we hear of it. A stream clears it before a turn.
     :ivar unheard: why one may.
     :ivar turns: how many have ended.
@@ -130,7 +131,7 @@ class Tail:
         self._tell: Callable[[dict[str, Any]], None] = lambda _: None
         self._dealing = threading.Lock()  # the stream's thread and the one that discovers partitions both distribute
         self.ranges: list[CopyRange] = []
-        self._waiting = set[TopicPartition]()  # that join once their leaders answer
+        self.waiting: dict[TopicPartition, MirrorError] = {}
         self.gone: dict[str, str] = {}
         self.totals: dict[tuple[str, int, int], PartitionResult] = {}
         self.failed: MirrorError | None = None
@@ -175,7 +176,7 @@ class Tail:
             topics = {name: (t.target_topic, t.source_topic_id) for name, t in there.items()}
             # Of a partition that runs nothing is asked: it keeps the range with which it joined, because its start must
             # not move with the source's log start.
-            found, waiting = joining_ranges(job, source.wire, topics, _whole(job, ranges))
+            found, waiting = joining_ranges(job, source.wire, topics, _whole(ranges))
             counts = {name: info.partitions for name, info in target.topics({r.target_topic for r in found}).items()}
         self._say_waiting(waiting)
         # A partition that the target does not have yet must not begin.
@@ -217,9 +218,9 @@ class Tail:
 
     def _say_waiting(self, waiting: Mapping[TopicPartition, MirrorError]) -> None:
         for tp, why in waiting.items():
-            if tp not in self._waiting:
+            if tp not in self.waiting:
                 log.warning("%s is not copied yet, and joins once its leader answers: %s", tp, why)
-        self._waiting = set(waiting)
+        self.waiting = dict(waiting)
 
     def _is_gone(self, topic: str, why: str) -> None:
         log.error("%s", why)

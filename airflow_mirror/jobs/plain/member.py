@@ -165,7 +165,7 @@ class Member:
 
     def outcome(self) -> Outcome:
         """Return how it went: what this process has copied for its tails."""
-        return summarise(self._totals.values(), self._clock() - self._begun) | {"gone": []}, None
+        return summarise(self._totals.values(), self._clock() - self._begun) | {"gone": [], "waiting": []}, None
 
     def _look(self, ledger: Decisions, state: State, heartbeat: Heartbeat, watch: Watch) -> Verdict:
         tail = active_tail(ledger.values(), self._mirror.name)

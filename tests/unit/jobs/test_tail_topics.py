@@ -14,8 +14,8 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import IDENTICAL, MAPPED
 from airflow_mirror.copy.results import PartitionResult
-from airflow_mirror.errors import LedgerLost, NeedsHuman
-from airflow_mirror.jobs.driver import entry
+from airflow_mirror.errors import LedgerLost, NeedsHuman, TryAgain
+from airflow_mirror.jobs.driver import entry, following
 from airflow_mirror.jobs.driver.prepare import CopyJob, taking_in
 from airflow_mirror.jobs.driver.turns import Tail
 from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
@@ -95,6 +95,21 @@ def test_partition_without_a_leader_holds_up_no_other_and_joins_later(
     asked = len(world.source.asked("ListOffsets"))
     assert not world.tail.discover() and "a-1" in world.copied()
     assert len(world.source.asked("ListOffsets")) == asked
+
+
+def test_tail_that_ends_names_a_partition_that_waits_for_its_leader(world: World) -> None:
+    """It has no result, because no task has had it; and the next job may find its leader."""
+    world.source.move_leader(TopicPartition("a", 1), -1)
+    world.tail.discover()
+    world.tail.take([])
+    summary, error = following._outcome(world.tail, 1.0)
+    assert summary["waiting"] == ["a-1"]
+    assert isinstance(error, TryAgain) and str(error).startswith("a-1 was not copied by this tail")
+    assert summary["errors"] == [str(error)]
+    world.source.move_leader(TopicPartition("a", 1), 1)
+    world.tail.discover()
+    summary, error = following._outcome(world.tail, 1.0)
+    assert summary["waiting"] == summary["errors"] == [] and error is None
 
 
 def test_partition_dealt_by_key_joins_also_where_a_part_of_it_runs(world: World) -> None:
