@@ -58,10 +58,12 @@ def either_heart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     return str(request.param)
 
 
-@pytest.fixture(autouse=True)
-def soon_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="session")
+def soon_believed() -> Iterator[None]:
     """All brokers say at once that there is no topic; it need not be asked for three seconds."""
-    monkeypatch.setattr(metadata, "_UNANIMOUS_S", 0.1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metadata, "_UNANIMOUS_S", 0.1)
+        yield
 
 
 @pytest.fixture

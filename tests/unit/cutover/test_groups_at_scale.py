@@ -144,7 +144,7 @@ def test_three_hundred_groups_take_no_more_questions_than_ten_but_batches(
         extra = after.asked() - before.asked()
         assert extra == Counter({OFFSET_FETCH: 2 * reads, OFFSET_COMMIT: 290 * commits}) - Counter()
         assert before.asked()[OFFSET_FETCH] == reads and after.asked()[OFFSET_COMMIT] == 300 * commits
-        assert sum(after.asked()[key] for key in (METADATA, FIND_COORDINATOR, LIST_GROUPS, DESCRIBE_GROUPS)) <= 12
+        assert sum(after.asked()[key] for key in (METADATA, FIND_COORDINATOR, LIST_GROUPS, DESCRIBE_GROUPS)) <= 16
 
 
 def test_three_hundred_groups_that_are_gone_take_no_more_questions_than_ten(clusters: ExitStack, tmp_path: Path) -> None:
