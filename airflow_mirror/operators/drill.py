@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import time
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.common.policy import DRILL_PREFIX
@@ -14,8 +11,6 @@ from airflow_mirror.errors import (
     DrillMissed,
     InputError,
     InvalidField,
-    JobNotRunning,
-    MirrorError,
 )
 from airflow_mirror.extras.drill.page import JSON_NAME
 from airflow_mirror.extras.drill.rehearsal import (
@@ -29,24 +24,16 @@ from airflow_mirror.extras.drill.rehearsal import (
     rehearse,
 )
 from airflow_mirror.hooks.home import report_dir
-from airflow_mirror.hooks.spark import runner_for
-from airflow_mirror.jobs.runner import process, state
-from airflow_mirror.jobs.runner.client import elsewhere, is_here
-from airflow_mirror.jobs.runner.local import TAIL
-from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, flag, number, states_of
-from airflow_mirror.operators.drill_turn import begin, end, stand_back
-from airflow_mirror.operators.links import DrillLink, show_links
+from airflow_mirror.operators.base import PlannedOperator, flag, number, states_of
+from airflow_mirror.operators.drill_base import DrillOperator, drill_topic, health_of, killer, require_own
+from airflow_mirror.operators.drill_turn import begin, end
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
-    from airflow.sdk import BaseOperator, Context
+    from airflow.sdk import Context
 
-    from airflow_mirror.extras.drill.store import Drill
-    from airflow_mirror.hooks.tail import TailView
-    from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan.findings import Finding
 
 __all__ = [
     "CleanUpDrillOperator", "FailBackDrillOperator", "FailOverDrillOperator", "LoseSourceOperator", "OpenDrillOperator",
@@ -57,78 +44,7 @@ _CANARIES = "canaries.json"
 _CLEAR_AGAIN = "An earlier try of this run has created it: clear the run again when its clean-up has deleted it."
 
 
-def drill_topic(mirror: Mirror) -> str:
-    """Return the drill's topic, which is the only one of its mirror.
-
-    :raises InvalidField: the mirror has more than one topic, or a pattern: a drill deletes its topic.
-    """
-    if len(mirror.topics) != 1 or set(mirror.topics[0]) & set("*+?[](){}|^$\\"):
-        raise InvalidField("topics", list(mirror.topics), "a drill has one topic of its own", "Name exactly one topic.")
-    return mirror.topics[0]
-
-
-def require_own(
-    task: BaseOperator, context: Context, mirror: Mirror, topic: str, source: ClusterAdmin, target: ClusterAdmin
-) -> None:
-    """Return if a topic of the source is the one that this drill has created. For who is about to lose its records.
-
-    A task that opens the drill may have failed just because the topic is somebody else's, and be marked as successful.
-
-    :raises InvalidField: it is not, or there is none. Nothing was touched.
-    :raises AirflowSkipException: another one's drill of the mirror runs.
-    """
-    from airflow_mirror.extras.drill.store import drills_of
-
-    # Of two Airflows with one schedule the runs have one name, and what is kept of them has one key.
-    stand_back(task, context, target, mirror.name)
-    drill = drills_of(target, mirror.name).of(report_dir(mirror, context["ti"].run_id).name)
-    there = source.topics([topic]).get(topic)
-    if drill is None or there is None or not drill.owns(topic, there.topic_id):
-        raise InvalidField(
-            "topics", topic, "the source has no topic of this name that OpenDrillOperator has created in this run: it is "
-            "not the drill's, and nothing was touched",
-            "Clear the whole run: it creates its topic. Where somebody else has one of this name, choose another prefix.",
-        )  # fmt: skip
-
-
-class _DrillOperator(MirrorOperator):
-    """A task that completes what is kept of its drill."""
-
-    operator_extra_links = (DrillLink(),)
-
-    @contextmanager
-    def kept(self, mirror: Mirror, context: Context) -> Iterator[Drill]:
-        """Yield what is kept of this run; what the block changes is kept: in files for people, and on the target.
-
-        :raises TryAgain: the target takes no writes. The files have it by then.
-        :raises AirflowSkipException: another one's drill of the mirror runs.
-        """
-        from airflow_mirror.extras.drill import page
-        from airflow_mirror.extras.drill.store import Drill, drills_of
-        from airflow_mirror.hooks.kafka import MirrorKafkaHook
-
-        directory = report_dir(mirror, context["ti"].run_id)
-        with MirrorKafkaHook(mirror.target, "target").admin() as target:
-            # Of two Airflows with one schedule the runs have one name, and what is kept of them has one key.
-            stand_back(self, context, target, mirror.name)
-            drills = drills_of(target, mirror.name)
-            drill = drills.of(directory.name) or Drill(run=directory.name, at_ms=int(time.time() * 1000))
-            yield drill
-            page.write(directory, drill, drills.all())
-            show_links(self, context, directory)
-            drills.save(drill)
-
-    def noting(self, mirror: Mirror, context: Context, topic: str) -> Callable[[str], None]:
-        """Return what keeps the id of one of the drill's topics on the source, by which alone it is deleted."""
-
-        def note(topic_id: str) -> None:
-            with self.kept(mirror, context) as drill:
-                drill.note_id(topic, topic_id)
-
-        return note
-
-
-class RehearseGroupsOperator(_DrillOperator):
+class RehearseGroupsOperator(DrillOperator):
     """Tells what a failover would do to the consumer groups of a mirror that replicates; commits nothing anywhere.
 
     For each group: how many records it would read again, or skip, and where it could not go on at all. The drill's report
@@ -166,7 +82,7 @@ class RehearseGroupsOperator(_DrillOperator):
         return {key: found[key] for key in ("mirror", "count", "reread", "skipped", "unplaced")}
 
 
-class OpenDrillOperator(_DrillOperator):
+class OpenDrillOperator(DrillOperator):
     """Notes what the drill is to achieve, and creates its topic on the source. Skips where another one's drill runs.
 
     Before that it deletes what drills of this mirror have left that began a day ago or before, in whichever Airflow.
@@ -293,7 +209,7 @@ class LoseSourceOperator(PlannedOperator):
                 f"the plan maps the offsets of {', '.join(mapped)}: a drill reads the same positions on both sides. Use "
                 "offsets='identical' and plan again."
             )
-        kill = _killer(mirror)
+        kill = killer(mirror)
         topic, configs = drill_topic(mirror), configs_of(mirror)
         with admins_of(mirror) as (source, target):
             require_own(self, context, mirror, topic, source, target)
@@ -313,33 +229,7 @@ class LoseSourceOperator(PlannedOperator):
         return {"acknowledged": len(canaries.acked), "disaster_ms": canaries.disaster_ms, "path": str(path)}
 
 
-def _killer(mirror: Mirror) -> Callable[[], None]:
-    """Return what kills the mirror's tail and all its workers at once; it returns when they are gone.
-
-    It raises DrillMissed if the tail has ended by itself: what was lost since then is no loss of this disaster.
-
-    :raises JobNotRunning: there is no tail to kill. :raises TryAgain: it can't be killed from here.
-    """
-    runner = runner_for(mirror)
-    tail = runner.find(TAIL)
-    status = "never started" if tail is None else runner.status(tail)
-    if tail is None or not state.is_active(status):
-        raise JobNotRunning(TAIL, status, "Clear the whole drill.")
-    if not is_here(tail):
-        raise elsewhere(tail)  # a surviving tail would make the figures look too good
-    job_dir = Path(tail["dir"])
-
-    def kill() -> None:
-        if not state.is_active(status := runner.status(tail)):
-            raise DrillMissed([f"the tail was {status} before it was killed: it had ended by itself"], str(job_dir))
-        while members := process.members(job_dir):  # repeat for a worker that was just being forked
-            process.end(members, signal.SIGKILL)
-            process.wait_until_gone(job_dir, timeout_s=5.0)
-
-    return kill
-
-
-class FailOverDrillOperator(_DrillOperator):
+class FailOverDrillOperator(DrillOperator):
     """Continues on the target, and measures RPO and RTO. They are judged by CleanUpDrillOperator."""
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
@@ -360,7 +250,7 @@ class FailOverDrillOperator(_DrillOperator):
         return {**report.to_dict(), "report": str(path)}
 
 
-class FailBackDrillOperator(_DrillOperator):
+class FailBackDrillOperator(DrillOperator):
     """Returns to the source: its topic is created again, filled from the target, compared, and read and written.
 
     CleanUpDrillOperator judges what was found.
@@ -400,7 +290,7 @@ class FailBackDrillOperator(_DrillOperator):
         return back
 
 
-class RehearseFaultsOperator(_DrillOperator):
+class RehearseFaultsOperator(DrillOperator):
     """Injects faults on the topic of a tail that runs for that, and waits each time until the mirror's health shows it.
 
     The drill's report gets a row for each: what was injected, how it was noticed, and after how long. It doesn't fail:
@@ -430,7 +320,7 @@ class RehearseFaultsOperator(_DrillOperator):
         from airflow_mirror.kafka.model import NewTopicSpec
 
         names, notice_s, topic = names_of(self.rehearse), number("notice_s", self.notice_s), drill_topic(mirror)
-        kill = _killer(mirror)
+        kill = killer(mirror)
         with admins_of(mirror) as (source, target):
             require_own(self, context, mirror, topic, source, target)
             view = TailView(target, mirror.name)
@@ -449,18 +339,7 @@ class RehearseFaultsOperator(_DrillOperator):
         return {row["fault"]: row["noticed_s"] for row in rows}
 
 
-def health_of(view: TailView, mirror: Mirror) -> list[Finding]:
-    """Return what is wrong with a mirror, as anybody on any worker sees it; also that it can't be asked."""
-    from airflow_mirror.jobs.health.judging import OF_THE_TAIL, Facts, Limits, judge
-
-    try:
-        facts = Facts(tail=view.look(mirror))
-    except MirrorError as e:
-        facts = Facts(unknown={"tail": e})
-    return judge(facts, Limits(), OF_THE_TAIL)
-
-
-class CleanUpDrillOperator(_DrillOperator):
+class CleanUpDrillOperator(DrillOperator):
     """Deletes what the drill has created on both sides, and then judges the drill. Safe to repeat; meant as a teardown.
 
     A drill that missed its objectives fails here, when nothing of it is left, and not before; so does one that never

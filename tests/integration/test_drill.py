@@ -29,7 +29,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition, NewTopicSpec
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.operators.drill import health_of
+from airflow_mirror.operators.drill_base import health_of
 from sandbox import Cluster
 from tests.integration.copying import config, copier_process, create, ends, properties_of, wait_until, write
 from tests.integration.test_spark_jobs import end_job, submit

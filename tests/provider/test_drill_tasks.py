@@ -153,7 +153,7 @@ def test_topic_that_the_drill_has_not_created_is_left_alone(
     """Its opening has failed because the topic exists, and was marked as successful: somebody's topic was deleted."""
     opened(state, clusters, "t", **noted)
     Canaries(topic="t", group="t").save(report_dir(Mirror.coerce(mirror), context["ti"].run_id) / "canaries.json")
-    monkeypatch.setattr("airflow_mirror.operators.drill._killer", lambda _: lambda: pytest.fail("its tail was killed"))
+    monkeypatch.setattr("airflow_mirror.operators.drill.killer", lambda _: lambda: pytest.fail("its tail was killed"))
     monkeypatch.setattr("airflow_mirror.operators.drill.health_of", lambda *_: [])
     for touches in ("disaster.warm_up", "failback.fail_back", "failback.create_again"):
         monkeypatch.setattr(f"airflow_mirror.extras.drill.{touches}", lambda *_: pytest.fail("the topic was touched"))
