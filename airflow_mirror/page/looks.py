@@ -34,7 +34,9 @@ FRESH_S = 3.0  # of a target
 CLOSELY_FRESH_S = 10.0  # of one mirror: both clusters are asked, for some ten seconds
 _CONNECTIONS_FRESH_S = 15.0
 _FORGOTTEN_S = 300.0  # nobody asked for so long: its connections are closed
-_THREADS = 8, 4  # for targets, and for mirrors: nobody's closer look keeps the list waiting
+# For targets, for those that did not answer the last time, and for mirrors: nobody's closer look keeps the list
+# waiting, nor do clusters that are away keep those waiting that answer.
+_THREADS = 8, 2, 4
 
 
 class TargetLook(Look):
@@ -91,7 +93,7 @@ class Looks:
 
     def __init__(self, fresh_s: float = FRESH_S, closely_fresh_s: float = CLOSELY_FRESH_S) -> None:
         self._fresh_s, self._closely_fresh_s = fresh_s, closely_fresh_s
-        self._targets, self._mirrors = (Threads(most) for most in _THREADS)
+        self._targets, self._silent, self._mirrors = (Threads(most) for most in _THREADS)
         # In a thread of its own: each request waits for them, and targets that are away may take all others.
         self._ids = Single(target_ids, _CONNECTIONS_FRESH_S, Threads(1))
         self._looks: dict[tuple[str, ...], tuple[Look, Single[dict[str, Any]]]] = {}
@@ -108,8 +110,9 @@ class Looks:
         singles = [
             self._single(partial(TargetLook, self._courses[one], one), self._fresh_s, self._targets, one) for one in ids
         ]  # fmt: skip
-        reading = [(one.last, one.begin()) for one in singles]
-        wait([future for last, future in reading if last is None or not last["error"]], wait_s)
+        are_silent = [one.last is not None and one.last["error"] is not None for one in singles]
+        reading = [one.begin(self._silent if it_is else None) for one, it_is in zip(singles, are_silent, strict=True)]
+        wait([future for future, it_is in zip(reading, are_silent, strict=True) if not it_is], wait_s)
         self.forget()
         return [one.last or {"target_id": id_, **looking} for id_, one in zip(ids, singles, strict=True)]
 

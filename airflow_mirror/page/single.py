@@ -57,12 +57,15 @@ class Single(Generic[T]):
         self.last: T | None = None
         self.asked = clock()
 
-    def begin(self) -> Future[None]:
-        """Return a reading that is done, or will be: one that is under way, or is fresh, or a new one."""
+    def begin(self, threads: Threads | None = None) -> Future[None]:
+        """Return a reading that is done, or will be: one that is under way, or is fresh, or a new one.
+
+        :param threads: in which a new one is read; None: its own.
+        """
         with self._lock:
             self.asked = self._clock()
             if self._reading is None or (self._reading.done() and not self._is_fresh(self._reading)):
-                self._reading = self._threads.submit(self._once)
+                self._reading = (threads or self._threads).submit(self._once)
             return self._reading
 
     def _is_fresh(self, reading: Future[None]) -> bool:

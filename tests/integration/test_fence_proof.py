@@ -236,7 +236,7 @@ def test_swapped_fence_lets_in_the_mirror_and_no_application(three: Cluster, top
         wait_until(lambda: answers(alice) == allowed, "the application may write")
         run, users = a_run(tmp_path, AclFence(root), root), three.properties("alice")
         topics = (topic_plan(t, {0: 0}, source_topic_id="") for t in (granted, everybodys))
-        plan = plan_of(run.mirror, *topics)
+        plan = replace(plan_of(run.mirror, *topics), source_cluster_id=root.cluster_id())
         want(run, plan=plan)
         target_of(tmp_path).write(in_pieces(f"plan/flow/{plan.hash}", plan.to_json().encode()))
         with Writer(users, granted) as one, Writer(users, everybodys) as two, Writer(users, other) as free:

@@ -25,6 +25,7 @@ from tests.builders import plan_of, topic_plan
 from tests.memory.admin import MemoryAdmin
 from tests.memory.asking import at_once
 from tests.memory.cluster import MemoryCluster
+from tests.rumours import soon_believed  # noqa: F401 - a fixture of every test
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 # What the fake Spark has started, command line by command line, and how its jobs behave.

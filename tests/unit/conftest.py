@@ -24,10 +24,11 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 import airflow_mirror
 from airflow_mirror.jobs.driver import together
 from airflow_mirror.ledger import kinds
-from airflow_mirror.wire import heart, metadata
+from airflow_mirror.wire import heart
 from tests.coverage import PACKAGES
 from tests.driven.ledger import LedgerCluster
 from tests.parts import EXAMPLES
+from tests.rumours import soon_believed  # noqa: F401 - a fixture of every test
 from tests.unit.coordinator import Coordinator
 
 if TYPE_CHECKING:
@@ -56,14 +57,6 @@ def either_heart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     elif heart.engine is None:
         pytest.skip("nothing could compile the heart on this machine")
     return str(request.param)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def soon_believed() -> Iterator[None]:
-    """All brokers say at once that there is no topic; it need not be asked for three seconds."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metadata, "_UNANIMOUS_S", 0.1)
-        yield
 
 
 @pytest.fixture

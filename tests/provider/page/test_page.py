@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.models.connection import Connection
@@ -269,6 +270,30 @@ def test_targets_that_are_away_keep_nobody_waiting_for_which_there_are(monkeypat
         looking.targets(0.2)
         known.append("new")
         assert looking._ids.get(5) == known
+    finally:
+        free.set()
+
+
+def test_targets_that_are_away_keep_nobody_waiting_for_those_that_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is asked again and again, and takes seconds: more of them than there are threads took all."""
+    free, calls = threading.Event(), Counter[str]()
+    known = [*(f"gone{n}" for n in range(20)), "here"]
+    monkeypatch.setattr("airflow_mirror.page.looks.target_ids", lambda: known)
+
+    def look(one: TargetLook) -> dict[str, Any]:
+        calls[one.conn_id] += 1
+        if one.conn_id == "here":
+            return {"target_id": "here", "error": None, "mirrors": [], "planned": {}, "seen": calls["here"]}
+        if calls[one.conn_id] > 1:
+            free.wait(60)
+        return {"target_id": one.conn_id, "error": "away", "mirrors": [], "planned": {}}
+
+    monkeypatch.setattr(TargetLook, "__call__", look)
+    looking = Looks(fresh_s=0.0)
+    try:
+        assert all(one["error"] for one in looking.targets(30)[:-1])
+        for seen in (2, 3):
+            assert looking.targets(30)[-1]["seen"] == seen
     finally:
         free.set()
 
