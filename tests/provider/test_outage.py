@@ -286,6 +286,13 @@ def test_hours_in_which_nobody_looked_make_no_illness(looks: Any, monkeypatch: p
     assert [one["since_ms"] for one in events(store, unhealthy=True)] == [30_000_000]
 
 
+def test_hours_of_looks_in_vain_make_no_illness(looks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([5.0, 5.0, 30_000.0, 30_070.0])
+    monkeypatch.setattr("airflow_mirror.triggers.outage.time", SimpleNamespace(time=lambda: next(times)))
+    looks.found = [ILL, ClusterUnreachable("target", "x:1", "refused"), replace(ILL, since_ms=30_000_000), ILL]
+    assert [one["since_ms"] for one in events(unhealthy=True)] == [30_000_000]
+
+
 def test_target_that_is_away_is_no_outage_and_said_once(looks: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Also whatever else goes wrong: the watch goes on, with new connections."""
     away = [ClusterUnreachable("target", "x:1", f"refused {n}") for n in range(2)]

@@ -6,7 +6,7 @@ What is told, and when it is told again, is decided by :class:`Told`, from what 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -86,15 +86,20 @@ class Told:
     lost: int | None = None
     ill: int | None = None
     found: int | None = None
+    _looked_ms: int | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, kept: Mapping[str, Any], ill_after_s: float, now_ms: int) -> Told:
         """Return it as :meth:`kept` has it; an older version knew no ``found``."""
         told = cls(ill_after_s=ill_after_s, **{key: kept.get(key) for key in ("lost", "ill", "found")})
-        # Nobody may have looked for hours, in which it was well: of what was not told by then the time begins anew.
-        if told.ill is None and told.found is not None and now_ms - told.found > 2000 * ill_after_s:
-            told.found = None
+        told._begin_anew(told.found, now_ms)
         return told
+
+    def _begin_anew(self, looked_ms: int | None, now_ms: int) -> None:
+        # Nobody has looked for a while, or in vain, and it may have been well: of what was not told by then the time
+        # begins anew.
+        if self.ill is None and looked_ms is not None and now_ms - looked_ms > 2000 * self.ill_after_s:
+            self.found = None
 
     def kept(self) -> dict[str, int | None]:
         """Return what another observer has to know, as JSON has it."""
@@ -105,6 +110,8 @@ class Told:
 
         A loss is told although the mirror was unhealthy before: it is worse, and somebody may have decided not to act.
         """
+        self._begin_anew(self._looked_ms, now_ms)
+        self._looked_ms = now_ms
         if found is None:
             self.ill = self.found = None
             return None
