@@ -15,6 +15,7 @@ from airflow_mirror.errors import (
     LedgerMissing,
     MirrorCutOver,
     MirrorError,
+    MirrorPaused,
     WriterRuns,
 )
 from airflow_mirror.hooks.assets import tell_events, tell_lineage
@@ -150,7 +151,7 @@ class StartMirrorOperator(SparkJobOperator):
             self._prepare(mirror)
             view = TailView(target, mirror.name, self.replaces)
             if self.mode == "bulk":
-                view.require_not_paused()
+                self._require_not_paused(view)
             tail = view.living()
             run = TailRun(view, self.runner, mirror, plan, self._launch, partial(self._attach, target), patience_s)
             if tail is not None and not run.copies(tail):
@@ -228,6 +229,18 @@ class StartMirrorOperator(SparkJobOperator):
         found = "; ".join(map(str, differences(tail, run.mirror, run.plan)))
         self.log.warning("the mirror's tail is stopped, because it carries out another plan: %s", found)
         stop_tail(run.view, self.runner, tail, _REPLACE_GRACE_S)
+
+    def _require_not_paused(self, view: TailView) -> None:
+        """Return if a copy may begin, or one of an earlier try has ended: it rests in a pause, and its task waits for it.
+
+        :raises MirrorPaused: neither.
+        """
+        try:
+            view.require_not_paused()
+        except MirrorPaused:
+            assert self._mirror is not None
+            if not self._saw_out(self._mirror):
+                raise
 
     def _wait_for(self, run: TailRun, tail: ActiveTail) -> dict[str, Any]:
         """Wait until the running tail has reached the source's current log end offsets.

@@ -18,8 +18,9 @@ import pytest
 from airflow.sdk import AssetAlias
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout, TaskDeferred
 
-from airflow_mirror.errors import ClusterUnreachable
+from airflow_mirror.errors import ClusterUnreachable, MirrorPaused
 from airflow_mirror.hooks import job_reports
+from airflow_mirror.hooks.tail import TailView
 from airflow_mirror.jobs.runner import cluster_mode, process, reports
 from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.local import LocalRunner
@@ -298,6 +299,26 @@ def test_retry_of_a_mirror_that_was_edited_fails_behind_the_job_that_runs(
     with pytest.raises(AirflowFailException, match="was made for another mirror"):
         edited.execute(context)
     assert len(pauses) == 1
+
+
+def test_retry_of_a_copy_that_rests_in_a_pause_waits_for_it(
+    context: dict[str, Any], mirror: dict[str, Any], clusters: InMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was refused as a new one: each retry was used up, and the job went on unattended behind the pause."""
+    wait = deferred(context, mirror)
+    context["ti"].try_number, context["ti"].max_tries = 2, 1
+
+    def paused(_: TailView) -> None:
+        raise MirrorPaused("m", "somebody", "noon")
+
+    def pause(_: float) -> None:
+        ends(wait, lambda path: path.write_text(json.dumps({"state": "SUCCEEDED", "summary": {"records": 7}})) and None)
+
+    monkeypatch.setattr(TailView, "require_not_paused", paused)
+    monkeypatch.setattr(spark_job, "time", SimpleNamespace(sleep=pause, monotonic=time.monotonic, time=time.time))
+    assert StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, retries=1).execute(context)["records"] == 7
+    with pytest.raises(AirflowException, match="paused"):
+        StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, retries=1).execute(context)
 
 
 def test_retry_that_is_killed_while_it_waits_for_another_job_ends_that(
