@@ -25,7 +25,7 @@ from airflow_mirror.extras.drill.rehearsal import (
 )
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.operators.base import PlannedOperator, flag, number, states_of
-from airflow_mirror.operators.drill_base import DrillOperator, drill_topic, health_of, killer, require_own
+from airflow_mirror.operators.drill_base import DrillBase, drill_topic, health_of, killer, require_own
 from airflow_mirror.operators.drill_turn import begin, end
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _CANARIES = "canaries.json"
 _CLEAR_AGAIN = "An earlier try of this run has created it: clear the run again when its clean-up has deleted it."
 
 
-class RehearseGroupsOperator(DrillOperator):
+class RehearseGroupsOperator(DrillBase):
     """Tells what a failover would do to the consumer groups of a mirror that replicates; commits nothing anywhere.
 
     For each group: how many records it would read again, or skip, and where it could not go on at all. The drill's report
@@ -82,7 +82,7 @@ class RehearseGroupsOperator(DrillOperator):
         return {key: found[key] for key in ("mirror", "count", "reread", "skipped", "unplaced")}
 
 
-class OpenDrillOperator(DrillOperator):
+class OpenDrillOperator(DrillBase):
     """Notes what the drill is to achieve, and creates its topic on the source. Skips where another one's drill runs.
 
     Before that it deletes what drills of this mirror have left that began a day ago or before, in whichever Airflow.
@@ -229,7 +229,7 @@ class LoseSourceOperator(PlannedOperator):
         return {"acknowledged": len(canaries.acked), "disaster_ms": canaries.disaster_ms, "path": str(path)}
 
 
-class FailOverDrillOperator(DrillOperator):
+class FailOverDrillOperator(DrillBase):
     """Continues on the target, and measures RPO and RTO. They are judged by CleanUpDrillOperator."""
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
@@ -250,7 +250,7 @@ class FailOverDrillOperator(DrillOperator):
         return {**report.to_dict(), "report": str(path)}
 
 
-class FailBackDrillOperator(DrillOperator):
+class FailBackDrillOperator(DrillBase):
     """Returns to the source: its topic is created again, filled from the target, compared, and read and written.
 
     CleanUpDrillOperator judges what was found.
@@ -290,7 +290,7 @@ class FailBackDrillOperator(DrillOperator):
         return back
 
 
-class RehearseFaultsOperator(DrillOperator):
+class RehearseFaultsOperator(DrillBase):
     """Injects faults on the topic of a tail that runs for that, and waits each time until the mirror's health shows it.
 
     The drill's report gets a row for each: what was injected, how it was noticed, and after how long. It doesn't fail:
@@ -339,7 +339,7 @@ class RehearseFaultsOperator(DrillOperator):
         return {row["fault"]: row["noticed_s"] for row in rows}
 
 
-class CleanUpDrillOperator(DrillOperator):
+class CleanUpDrillOperator(DrillBase):
     """Deletes what the drill has created on both sides, and then judges the drill. Safe to repeat; meant as a teardown.
 
     A drill that missed its objectives fails here, when nothing of it is left, and not before; so does one that never

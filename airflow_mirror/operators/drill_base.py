@@ -64,7 +64,7 @@ def require_own(
         )  # fmt: skip
 
 
-class DrillOperator(MirrorOperator):
+class DrillBase(MirrorOperator):
     """A task that completes what is kept of its drill."""
 
     operator_extra_links = (DrillLink(),)

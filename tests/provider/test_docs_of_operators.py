@@ -19,7 +19,7 @@ import airflow_mirror.sensors
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
-BASES = {"DrillOperator", "NativeOperator", "MirrorOperator", "PlannedOperator", "SparkJobOperator"}
+BASES = {"DrillBase", "NativeOperator", "MirrorOperator", "PlannedOperator", "SparkJobOperator"}
 
 
 def section(heading: Any) -> Any:

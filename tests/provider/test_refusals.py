@@ -110,8 +110,8 @@ def test_plan_that_is_blocked_is_kept_where_the_mirror_was_planned_before(
 ) -> None:  # fmt: skip
     made = replace(THE_PLAN, findings=(TAIL,))
     monkeypatch.setattr("airflow_mirror.jobs.planning.planned", lambda *_, **__: (made, None))
-    for name in ("begin", "require_active"):
-        monkeypatch.setattr(f"airflow_mirror.plan.ownership.{name}", lambda *_: ledger)
+    for name in ("ownership.begin", "requirements.require_active"):
+        monkeypatch.setattr(f"airflow_mirror.plan.{name}", lambda *_: ledger)
     task = PlanMirrorOperator(task_id="t", mirror=mirror)
     with pytest.raises(AirflowException, match="no tail lives"):
         task.execute(context)
