@@ -111,11 +111,9 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralTimeout:
-            store: Any = context.get("task_state_store")
             with closing(self):
                 self._prepare(mirror_from(self.mirror))
-                kept = None if store is None else store.get(self.external_id_key)
-                self._job = kept or self.runner.find(self._job_name(context))  # only the first is on any worker
+                self._job = self._earlier_job(context)
                 self.on_kill()
             raise
 
@@ -188,9 +186,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
             return False
         if self._runner is None:
             self._prepare(mirror)
-        store: Any = context.get("task_state_store") if self.durable else None
-        kept = None if store is None else store.get(self.external_id_key)
-        job = kept or self.runner.find(self._job_name(context))  # only the first is on any worker
+        job = self._earlier_job(context)
         if job is None or not self.is_job_active(self.get_job_status(job, context)):
             return False
         self._see_out(job, context)
@@ -274,6 +270,12 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
             return
         if self.is_job_active(self.get_job_status(job, context)):
             self._see_out(job, context)
+
+    def _earlier_job(self, context: Context) -> Handle | None:
+        """Return the job that this task has started before, if it can be told: from any worker by its handle alone."""
+        store: Any = context.get("task_state_store")
+        kept: Handle | None = None if store is None else store.get(self.external_id_key)
+        return kept or self.runner.find(self._job_name(context))
 
     def _job_name(self, context: Context) -> str:
         ti = context["ti"]
