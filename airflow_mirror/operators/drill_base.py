@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from airflow_mirror.common.patterns import is_name
 from airflow_mirror.errors import DrillMissed, InvalidField, JobNotRunning, MirrorError
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.hooks.spark import runner_for
@@ -35,7 +36,7 @@ def drill_topic(mirror: Mirror) -> str:
 
     :raises InvalidField: the mirror has more than one topic, or a pattern: a drill deletes its topic.
     """
-    if len(mirror.topics) != 1 or set(mirror.topics[0]) & set("*+?[](){}|^$\\"):
+    if len(mirror.topics) != 1 or not is_name(mirror.topics[0]):
         raise InvalidField("topics", list(mirror.topics), "a drill has one topic of its own", "Name exactly one topic.")
     return mirror.topics[0]
 
