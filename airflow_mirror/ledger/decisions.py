@@ -131,11 +131,13 @@ class Ledger:
         """
         # "There never was one" lets a plan create it and write to topics. So each trace that mirrors leave is asked
         # for, on its own: one question that is refused must not hide the answer to another.
-        left: list[str] = []
-        unlisted = set[str]()
+        left, unlisted = list[str](), set[str]()
         for name in (STATE, MAPS, WISHES):
             with suppress(InputError):
-                (left.append(f"topic {name}") if self._target.topics([name]) else unlisted.add(name))
+                if self._target.topics([name]):
+                    left.append(f"topic {name}")
+                else:
+                    unlisted.add(name)
         with suppress(InputError):
             groups = [one.group_id for one in self._target.groups(every=True)]
             left += [f"group {one!r}" for one in groups if one.startswith(OWN_IDS[0])]
