@@ -140,7 +140,7 @@ class SyncAclsOperator(PlannedOperator):
                     "writers were let in behind this opening before: without allow_production nothing changes"
                 )
                 options = replace(options, dry_run=True)
-            kept = kept_topics(ledger.peek(), plan, target)
+            kept = partial(kept_topics, ledger.peek(), plan)
             report = sync_access(plan, source, target, options, permit, secret_of, fence, kept)
             if options.gives_write and not options.dry_run:
                 state.write({granted_key(mirror.name): granted(opening)}, permit)

@@ -13,6 +13,7 @@ from typing import Any
 
 from airflow_mirror.errors import LedgerNewer
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.kinds import known
 from airflow_mirror.ledger.records import ACTIVE, DIRECTION, FENCE, LAST_PLAN, SHARED_TOPIC, TOPIC
@@ -251,15 +252,16 @@ def active_topics(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> set[st
     return {t for t, one in ours.items() if one is not None and one.opened_by is None and not one.released}
 
 
-def kept_topics(values: Values, plan: Plan, target: ClusterAdmin) -> frozenset[str]:
+def kept_topics(values: Values, plan: Plan, there: Mapping[str, TopicInfo]) -> frozenset[str]:
     """Return the topics that a mirror still has on the target and that are not in production, its plan's or not.
 
     Of those that it once had others may have made their own: by its name alone none is the mirror's.
+
+    :param there: all that may be seen, by name, and not only what the mirror had once: it may have lost the right to ask
+        for one of these.
     """
     ours = {t: one.of_mirror(plan.mirror.name, plan.source_cluster_id) for t, one in owners(values)[0].items()}
     ids = {t: one.topic_id for t, one in ours.items() if one and one.opened_by is None and not one.released}
-    # All that may be seen, and not these by their names: of one that it had once it may have lost the right to ask.
-    there = target.topics() if ids else {}
     return frozenset(t for t, one in ids.items() if t in there and one in ("", there[t].topic_id))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.acl_rules import CUTOVER
-from airflow_mirror.sync.acls import PHASES, AclOptions, AclReport, OfFence, sync_acls
+from airflow_mirror.sync.acls import PHASES, AclOptions, AclReport, Kept, OfFence, sync_acls
 from airflow_mirror.sync.quotas import QuotaReport, sync_quotas
 from airflow_mirror.sync.users import SecretOf, UsersReport, sync_users
 
@@ -76,7 +76,7 @@ class AccessReport:
 def sync_access(
     plan: Plan, source: ClusterAdmin, target: ClusterAdmin, options: Options, permit: Permit,
     secret_of: SecretOf = lambda user: None, fence: Callable[[], OfFence] = OfFence,
-    kept: Collection[str] = (),
+    kept: Kept | None = None,
 ) -> AccessReport:  # fmt: skip
     """Bring the target's users, quotas and ACLs in line with the source's, in this order, and read them back.
 

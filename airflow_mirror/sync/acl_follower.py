@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from functools import partial
 
 from airflow_mirror.errors import NoAuthorizer, RulesOfAnotherFence
 from airflow_mirror.ledger.records import FENCE
@@ -74,7 +75,7 @@ class AclFollower(Pass[AclFollowReport]):
 
         :raises MirrorError: as :func:`airflow_mirror.sync.acls.sync_acls`.
         """
-        kept = kept_topics(self._ledger.values(), plan, self._target)
+        kept = partial(kept_topics, self._ledger.values(), plan)
         plan = replace(plan, topics=tuple(ours(self._sides, plan, report)))
         try:
             acls = sync_acls(

@@ -18,7 +18,7 @@ from airflow_mirror.common.policy import FENCES, LEDGER, NOBODY, OWN_IDS
 from airflow_mirror.errors import InvalidField, NoAuthorizer, RulesOfAnotherFence, TryAgain
 from airflow_mirror.kafka.acls import unless_none_is_enforced
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.model import Acl
+from airflow_mirror.kafka.model import Acl, TopicInfo
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.plan.ledger_writers import is_open_by_default
@@ -41,6 +41,7 @@ from airflow_mirror.sync.topics import settle
 
 PHASES = (EARLY, CUTOVER)
 Granted = Callable[[], AbstractContextManager[Permit]]
+Kept = Callable[[Mapping[str, TopicInfo]], AbstractSet[str]]
 _BEYOND = "it also covers {!r}; remove it by hand if the source has taken it back"
 _NONE_ENFORCED = "the source has no authorizer: everybody may do everything there, and there is no rule"
 _READINGS = 5  # a fence changes four times in its life: up, opened, swapped, lifted
@@ -207,7 +208,7 @@ def sync_acls(
     *,
     granted: Granted,
     fence: Callable[[], OfFence] = OfFence,
-    kept: Collection[str] = (),
+    kept: Kept | None = None,
 ) -> AclReport:
     """Bring the target's rules in line with the source's, and read them back.
 
@@ -261,7 +262,7 @@ def read_scope(
     target: ClusterAdmin,
     rules: AbstractSet[Acl],
     own: Mapping[str, str],
-    kept: Collection[str] = (),
+    kept: Kept | None,
     *,
     cluster_wide: bool = False,
 ) -> Scope:
@@ -269,7 +270,8 @@ def read_scope(
 
     :param source: None: it is lost. The mirrors' own ledger and ids count as others' then, and own principals may be
         unknown. :param rules: the source's.
-    :param kept: :func:`.kept_topics` of the target's ledger.
+    :param kept: returns, of the target's topics, those that are the mirror's: :func:`.kept_topics` of its ledger.
+        None: the plan's alone.
     :raises NoAuthorizer: the target has none.
     """
     mirror = plan.mirror
@@ -284,7 +286,8 @@ def read_scope(
         there=_rules_of_target(target),
         cluster_wide=cluster_wide,
     )
-    topics = {*target.topic_names()}.difference(scope.target_topics, scope.joining, kept)
+    there = target.topics()
+    topics = there.keys() - scope.target_topics - scope.joining - (kept(there) if kept else set())
     groups = [group.group_id for group in target.groups()]
     strangers = others(scope, topics, groups, own_patterns(rules, scope))
     own_memory = {(TOPIC, ("LITERAL", name)) for name in LEDGER} | {(GROUP, ("LITERAL", OWN_IDS[0]))}

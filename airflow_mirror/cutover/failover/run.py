@@ -395,7 +395,7 @@ def _grants(on: Side, plan: Plan, fenced: bool, permit: Permit) -> Found:
         by_hand = "no rules of writers are known (sync_acls of the Mirror): where the target has ACLs, grant them by hand"
         return Found(left=[by_hand])
     try:
-        kept = kept_topics(on.ledger.values(), plan, on.admin)
+        kept = partial(kept_topics, on.ledger.values(), plan)
         scope = read_scope(plan, None, on.admin, frozenset(), plan.mirror.own_principals, kept)
     except NoAuthorizer as e:
         return Found(left=[str(e)])

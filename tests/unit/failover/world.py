@@ -150,8 +150,8 @@ class Target(AllAllowed):
         return "t"
 
     def topics(self, names: Collection[str] | None = None) -> dict[str, TopicInfo]:
-        wanted = [*self.ids] if names is None else names
-        return {name: TopicInfo(name, self.ids[name], 1, 1) for name in wanted if name in self.ids}
+        there = self.ids | dict.fromkeys(self.strangers, "another's")
+        return {name: TopicInfo(name, there[name], 1, 1) for name in (there if names is None else names) if name in there}
 
     def topic_names(self) -> list[str]:
         return [*self.ids, *self.strangers]

@@ -22,7 +22,7 @@ from airflow_mirror.errors import (
     TryAgain,
 )
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupInfo
+from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupInfo, TopicInfo
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.sync import acls
@@ -54,6 +54,9 @@ class Cluster:
 
     def topic_names(self) -> list[str]:
         return self._topics
+
+    def topics(self) -> dict[str, TopicInfo]:
+        return {name: TopicInfo(name, "", 1, 1) for name in self._topics}
 
     def groups(self) -> list[GroupInfo]:
         return [GroupInfo(group, "Empty", "consumer") for group in self._groups]
@@ -100,8 +103,8 @@ def synced(source: Cluster, target: Cluster, topics: Iterable[str] = ("orders",)
     plan = replace(plan, known_topics=dict.fromkeys((*names.values(), *once), "identical"))
     admins = cast("ClusterAdmin", source), cast("ClusterAdmin", target)
     fence = given.pop("fence", acls.OfFence)
-    kept = given.pop("kept", ())
-    return sync_acls(plan, *admins, AclOptions(**given), granted=granted_freely, fence=fence, kept=kept)
+    kept = frozenset(given.pop("kept", ()))
+    return sync_acls(plan, *admins, AclOptions(**given), granted=granted_freely, fence=fence, kept=lambda _: kept)
 
 
 @pytest.fixture(autouse=True)
