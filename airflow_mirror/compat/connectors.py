@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from airflow_mirror.common.nearest import nearest
+from airflow_mirror.common.nearest import nearest_key
 from airflow_mirror.common.text_files import read_text
 from airflow_mirror.compat.declared import Declared, Given
 from airflow_mirror.compat.driver import row_in_flow
@@ -97,7 +97,7 @@ def _noticed(
     for key, value in config.items():
         row = _row(kind, key, is_enabled=_is_enabled(config))
         if row is None:
-            meant = nearest(key, FLOW.keys)
+            meant = nearest_key(key, FLOW.keys)
             shown = key if meant else "what stands there"  # perhaps the rest of a secret
             problems.append(f"{kind}: {shown}: nobody knows it.{meant} Correct or remove it.")
             continue

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import permutations
 
-from airflow_mirror.common.nearest import nearest
+from airflow_mirror.common.nearest import nearest, nearest_key
 from airflow_mirror.compat.client_keys import ADMIN, COMMON, CONSUMER, PRODUCER, is_basic, is_secret
 from airflow_mirror.compat.declared import Declared, Given
 from airflow_mirror.compat.keys import DRIVER, FLOW, WORKER
@@ -135,7 +135,7 @@ class _Places:
                     idle = _OF_ITS_OWN
                 found = self._told(key, _of_cluster(rest), idle)
                 return found or f"no key of a cluster.{nearest(rest, _CLUSTER_KEYS)}"
-        return _of_top_level(key) or self._unknown_cluster(key) or f"{_NOBODY}{nearest(key, _TOP_LEVEL_KEYS)}"
+        return _of_top_level(key) or self._unknown_cluster(key) or f"{_NOBODY}{nearest_key(key, _TOP_LEVEL_KEYS)}"
 
     def _told(self, key: str, row: Row | None, idle: str | None) -> Row | None:
         if row is None or idle is None or key.endswith("enabled"):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from airflow_mirror.common import patterns
-from airflow_mirror.common.nearest import nearest
+from airflow_mirror.common.nearest import nearest_key
 from airflow_mirror.compat import properties, scala_keys
 from airflow_mirror.compat.clients import Settings, convert
 from airflow_mirror.compat.keys import LIKE_RETENTION, RETENTION
@@ -250,7 +250,7 @@ def _client(path: Path, table: Table) -> _Client:
     names = {
         one.key: f"{path}: line {one.line}: what stands there"
         for one in entries
-        if table.find(one.key) is None and not nearest(one.key, table.keys)
+        if table.find(one.key) is None and not nearest_key(one.key, table.keys)
     }
     providers, problems = Providers.declared(given)
     problems += scala_keys.contradictions(written)

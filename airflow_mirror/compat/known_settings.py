@@ -13,7 +13,7 @@ from contextlib import suppress
 from importlib.resources import files
 
 from airflow_mirror.common.addresses import parse_bootstrap
-from airflow_mirror.common.nearest import nearest
+from airflow_mirror.common.nearest import nearest_key
 from airflow_mirror.compat.client_keys import CONSUMER, PRODUCER, is_secret
 from airflow_mirror.compat.json_text import parsed
 from airflow_mirror.compat.rows import NUMBERS, Range
@@ -106,7 +106,7 @@ def settled(given: Mapping[str, object], where: str) -> dict[str, str]:
 def _text(key: str, value: object, where: str) -> str:
     """Return a value as text; a PEM text that came in one line gets its line breaks back."""
     if not _is_known(key):
-        meant = nearest(key, _KNOWN)
+        meant = nearest_key(key, _KNOWN)
         shown = ascii(key) if meant and re.fullmatch(r"[A-Za-z0-9._-]+", key) else "what stands there"
         remedy = "Correct or remove it: ignored, it might be the one that asks for TLS."
         raise InputError(where, f"{shown} is no setting of a Kafka client.{meant}", remedy)  # its value is not shown
@@ -136,7 +136,7 @@ def of_registry(given: Mapping[str, str], where: str) -> dict[str, str]:
     for key in given:
         if key in REGISTRY or (_is_known(key) and not key.startswith(_OF_A_REGISTRY)):
             continue
-        meant = nearest(key, REGISTRY)
+        meant = nearest_key(key, REGISTRY)
         shown = ascii(key) if meant else "what stands in one of its lines"  # perhaps the rest of a secret
         raise InputError(where, f"{shown} is no setting of a schema registry.{meant}", f"Known: {', '.join(REGISTRY)}.")
     return {key: value for key, value in given.items() if key in REGISTRY}

@@ -115,6 +115,7 @@ def test_a_connector_is_refused_by_its_key_alone(tmp_path: Path, key: str, value
 @given(st.lists(st.tuples(_KEYS, st.sampled_from("=: "), _VALUES), max_size=5))
 @example([("A.sasl.kerberos.service.name", "=", SECRET), ("A.consumer.sasl.kerberos.service.name", "=", "b")])
 @example([("topics.exclude", "=", "\\")])
+@example([("topics", "=", f"\n{SECRET}\\"), ("refresh.groups.interval.seconds", "=", "")])
 def test_no_error_of_any_file_quotes_a_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[tuple[str, str, str]]
 ) -> None:
