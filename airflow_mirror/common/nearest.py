@@ -18,7 +18,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def nearest_key(key: str, known: Iterable[str]) -> str:
     """Return :func:`nearest`, but for what is longer by more than a slip: the rest of a secret may stand with a key.
 
-    A line that ends with a backslash goes on with the next one. What is shown of a file by this is a key, or a slip of one.
+    A line that ends with a backslash goes on with the next one.
     """
     near = (one for one in known if len(key) <= len(one) + _SLIP)
     return nearest(key, near)
