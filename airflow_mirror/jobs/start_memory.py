@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.policy import MAPS, starts_group
-from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.copy.offsets.reader import MapReader
 from airflow_mirror.copy.ranges import IDENTICAL, MAPPED
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -37,7 +37,7 @@ def copy_modes(mirror: Mirror, source_topics: Iterable[str], target: ClusterAdmi
     wanted = [mirror.naming.target_topic(t) for t in source_topics if mirror.selects_topic(t)]
     maps = [] if mirror.offsets == "identical" else [MAPS]  # which a principal then need not see
     there = target.topics([*wanted, *maps])
-    begun = MapStore(mirror.name).begun(target.wire) if MAPS in there else set()
+    begun = MapReader(mirror.name).begun(target.wire) if MAPS in there else set()
     modes = {t: MAPPED if t in there and (t, there[t].topic_id) in begun else IDENTICAL for t in wanted}
     if mirror.start_group is not None:
         modes |= _modes_of_others(mirror, {t: there[t] for t in wanted if t in there and modes[t] != MAPPED}, target)

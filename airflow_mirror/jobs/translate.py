@@ -18,7 +18,7 @@ from typing import Any
 
 from airflow_mirror.config import load
 from airflow_mirror.copy.offsets.map import Translated
-from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.copy.offsets.reader import MapReader
 from airflow_mirror.errors import MirrorError, NoOffsetMap
 from airflow_mirror.sync.maps import mapped_range, place, place_back
 from airflow_mirror.wire.cluster import WireCluster
@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
     one = mapped_range("", arguments.topic, arguments.partition)
     try:
         with WireCluster(load(arguments.target, "target")) as target:
-            found = MapStore(arguments.name, [one.map_key]).load(target, one)
+            found = MapReader(arguments.name, [one.map_key]).load(target, one)
             if found is None:
                 raise NoOffsetMap(f"{one.target} of mirror {arguments.name}")
             to_source = place_back(found, arguments.offset, target, one.target)

@@ -16,7 +16,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.offsets.derive import complete, holds_records
 from airflow_mirror.copy.offsets.map import OffsetMap, Translated, Where
-from airflow_mirror.copy.offsets.store import Loaded, MapStore
+from airflow_mirror.copy.offsets.reader import Loaded, MapReader
 from airflow_mirror.copy.ranges import MAPPED, CopyRange
 from airflow_mirror.errors import ForeignData, InputError, NoOffsetMap
 from airflow_mirror.plan.model import Plan, TopicPlan
@@ -44,13 +44,13 @@ class MapSource(NamedTuple):
 class Maps:
     """Maps as both logs stand now.
 
-    :param flows: see :class:`MapStore`.
+    :param flows: see :class:`MapReader`.
     :param keep: each map goes on from where it was complete before, so that what is stored of it is read once. It is the
         one that was returned then.
     """
 
     def __init__(self, whose: MapSource, flows: Collection[str] | None, *, keep: bool = False) -> None:
-        self._whose, self._store = whose, MapStore(whose.mirror, flows)
+        self._whose, self._store = whose, MapReader(whose.mirror, flows)
         self._kept: dict[str, Loaded] | None = {} if keep else None
         self.shared = whose.shared
 

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, Self
 
 from airflow_mirror.common.signals import pause
 from airflow_mirror.errors import InputError
+from airflow_mirror.wire.arriving import RESPONSE, Arriving, room
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import ApiNotServed, StoppedByQuota
 from airflow_mirror.wire.login import log_in
@@ -41,8 +42,6 @@ log = logging.getLogger(__name__)
 # Request header v1; v2 of flexible versions has tagged fields behind it (KIP-482). The client id has the older encoding
 # in both.
 _REQUEST = struct.Struct(">ihhih")  # size, api key, api version, correlation id, length of the client id
-_RESPONSE = struct.Struct(">Ii")  # size, correlation id
-_ZEROED_BYTES = 64 * 1024
 _AT_ONCE_BYTES = 1 << 20  # a selector wakes up once this much of a response, or all of it, has arrived
 _API_VERSIONS, _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 18, 17, 36
 # Kafka closes a session when it expires; the Java client re-authenticates at 85 to 95 % of its lifetime. A broker
@@ -62,16 +61,6 @@ class _Sent(NamedTuple):
     flexible: bool
 
 
-class _Arriving:
-    """A partially received frame: first the head, then the body."""
-
-    def __init__(self) -> None:
-        self.view = memoryview(bytearray(_RESPONSE.size))
-        self.at = 0
-        self.is_body = False
-        self.lowered = False  # whether SO_RCVLOWAT was raised for this frame
-
-
 class Connection(Stream):
     """An open connection, created by :meth:`open`.
 
@@ -85,7 +74,7 @@ class Connection(Stream):
         self._correlation = 0
         self._in_flight: deque[_Sent] = deque()
         self._early: dict[int, memoryview] = {}
-        self._arriving = _Arriving()
+        self._arriving = Arriving()
         self._renew_at = self._over_at = self._ends_at = float("inf")
         self._muted_until = -math.inf
         self.throttled_s = 0.0  # in all
@@ -368,15 +357,15 @@ class Connection(Stream):
         if not frame.is_body:
             if not self._take(frame, key, "before it answered", wait):
                 return None
-            frame.view, frame.at, frame.is_body = _room(self._body_size(frame.view, expected, key)), 0, True
+            frame.view, frame.at, frame.is_body = room(self._body_size(frame.view, expected, key)), 0, True
         if not self._take(frame, key, "in the middle of a response", wait):
             return None
-        self._arriving = _Arriving()
+        self._arriving = Arriving()
         self._in_flight.popleft()
         self._answers += 1
         return frame.view[tags_end(frame.view) :] if flexible else frame.view
 
-    def _take(self, frame: _Arriving, key: int, where: str, wait: bool) -> bool:
+    def _take(self, frame: Arriving, key: int, where: str, wait: bool) -> bool:
         """Receive into a frame's view; return whether it is full."""
         frame.at = self._fill(frame.view, key, where, frame.at, wait)
         left = len(frame.view) - frame.at
@@ -388,7 +377,7 @@ class Connection(Stream):
         return not left
 
     def _body_size(self, head: memoryview, expected: int, key: int) -> int:
-        size, correlation_id = _RESPONSE.unpack(head)
+        size, correlation_id = RESPONSE.unpack(head)
         # Before memory is taken for it: another protocol's first bytes, read as a size, are gigabytes.
         if size < 4 or size > self.settings.max_response_bytes:
             limit = self.settings.max_response_bytes
@@ -401,12 +390,3 @@ class Connection(Stream):
         return int(size) - 4
 
     # --- endings ------------------------------------------------------------------------------------------------------
-
-
-def _room(size: int) -> memoryview:
-    """Return a buffer to fill. Large ones are not zeroed: that took a twelfth of a copier's CPU."""
-    if size <= _ZEROED_BYTES:
-        return memoryview(bytearray(size))
-    import pyarrow
-
-    return memoryview(pyarrow.allocate_buffer(size)).cast("B")  # its format is signed bytes otherwise

@@ -27,7 +27,8 @@ from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.ownership import begin, claim
 from airflow_mirror.sync.hold import HoldWatch
 from airflow_mirror.sync.log_starts import observations
-from airflow_mirror.sync.log_starts.follower import StartFollower, StartsReport
+from airflow_mirror.sync.log_starts.follower import StartFollower
+from airflow_mirror.sync.log_starts.report import StartsReport
 from airflow_mirror.sync.write_permit import WritePermit
 from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.verify.result import PartitionComparison

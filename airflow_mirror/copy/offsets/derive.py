@@ -15,7 +15,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.batches.by_key import key_filter
 from airflow_mirror.copy.fingerprint import committed_records, decoded, digest
 from airflow_mirror.copy.offsets.map import FOREVER, OffsetMap
-from airflow_mirror.copy.offsets.store import Loaded, MapStore
+from airflow_mirror.copy.offsets.reader import Loaded, MapReader
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import identity
 from airflow_mirror.copy.writer.transactional import Deliveries
@@ -35,7 +35,7 @@ Run = tuple[int, int]  # first offset, count
 
 
 def complete(
-    source: WireCluster, target: WireCluster, one: CopyRange, mirror: str, isolation: int, store: MapStore,
+    source: WireCluster, target: WireCluster, one: CopyRange, mirror: str, isolation: int, store: MapReader,
     before: Loaded | None = None,
 ) -> Loaded:  # fmt: skip
     """Return the complete map of ``one`` for the current logs.

@@ -13,9 +13,7 @@ to the present copy, and which of two writers counts.
 - The mirror, the target topic and the flow alone decide in which partition of the maps topic a map lies, so that what
   an earlier copy of the topic left is found there, and removed when the next one begins.
 
-A store knows the keys of its maps and where their records lie, not their values. It reads each partition of the maps
-topic once, and then only what was appended since; values are fetched one by one when they are needed. So neither
-continuing a copy nor joining holds more than some pieces of a map.
+What is stored is read by :mod:`.reader`.
 """
 
 from __future__ import annotations
@@ -23,51 +21,29 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
 
-from airflow_mirror.common.policy import MAP_PARTITIONS, MAPS
+from airflow_mirror.common.policy import MAPS
 from airflow_mirror.copy.offsets import encoding, pieces
 from airflow_mirror.copy.offsets.map import OffsetMap
-from airflow_mirror.copy.offsets.map_index import MapIndex
 from airflow_mirror.copy.offsets.pieces import Origin, Piece, Stored
+from airflow_mirror.copy.offsets.reader import MapReader, Removed, id_of_topic
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.errors import BrokerError, TryAgain
+from airflow_mirror.errors import TryAgain
 from airflow_mirror.ledger.records import MAP
 from airflow_mirror.ledger.state import fitting
 from airflow_mirror.ledger.topic import TopicLog
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.error_codes import ErrorCode
-from airflow_mirror.wire.errors import UnknownTopic
 
 log = logging.getLogger(__name__)
 
 MANY = 32  # pieces of a map that are joined
 _PATIENCE_S = 10.0  # for one write
 _CLOSED_S = 5.0  # how long a partition that took nothing is left alone: hundreds of maps may be waiting to be stored
-_VALUE_BYTES = 1 << 16
-_LOOKS = 3  # how often others may remove pieces between looking for them and reading them
-_ABSENT_S = 30.0  # how long a topic that is not there is not asked for: the brokers' word takes seconds to be believed
 _ORIGIN_VALUE = MAP.encode({})  # the key says it all; a record without a value would be a tombstone
 
 Check = Callable[[], None]
-_T = TypeVar("_T")
-
-
-class _Removed(Exception):
-    """A record is gone: others have joined its piece, or the topic was created again."""
-
-
-class Loaded(NamedTuple):
-    """A map that was loaded, perhaps extended since by who has it.
-
-    :ivar of: the target topic's id, the copy's origin, and the newest writer's version.
-    """
-
-    whole: OffsetMap
-    of: tuple[str, Origin, int]
 
 
 @dataclass(kw_only=True)
@@ -84,81 +60,18 @@ class _Writer:
     leftover: list[str]
 
 
-class MapStore:
-    """The offset maps of one mirror. May be used by several threads, each with a ``target`` of its own.
+class MapStore(MapReader):
+    """The offset maps of one mirror, for who writes them.
 
     A map has one writer at a time: whoever holds the writer lease.
 
-    :param flows: the maps that it will be asked for (:attr:`CopyRange.map_key`); None: any.
-    :param many: join pieces once there are so many.
+    :param mirror: :param flows: as for :class:`.reader.MapReader`. :param many: join pieces once there are so many.
     """
 
     def __init__(self, mirror: str, flows: Iterable[str] | None = None, *, many: int = MANY) -> None:
-        self._mirror, self._many = mirror, many
-        names = None if flows is None else {self._name(flow) for flow in flows}
-        wanted = (lambda name: name.startswith(f"{mirror}/")) if names is None else names.__contains__
-        self._shelves = [MapIndex(partition, wanted) for partition in range(MAP_PARTITIONS)]
+        super().__init__(mirror, flows)
+        self._many = many
         self._writers: dict[str, _Writer] = {}
-        self._absent_until = 0.0
-
-    # --- reading ------------------------------------------------------------------------------------------------------
-
-    def begun(self, target: WireCluster) -> set[tuple[str, str]]:
-        """Return name and id of the target topics of which any partition was ever copied with a map.
-
-        :raises MissingRight: no READ on the maps topic.
-        """
-        topics: set[tuple[str, str]] = set()
-        for shelf in self._shelves:
-            if self._look(target, shelf):
-                topics |= pieces.begun(key for name in shelf.names() for key in shelf.keys(name))
-        return topics
-
-    def source_start(self, target: WireCluster, one: CopyRange) -> int | None:
-        """Return the source offset at which a map begins; None if the map was never begun. Errors as for :meth:`load`."""
-        stored = self._find(target, one)
-        return None if stored is None else stored.origin.source_start
-
-    def load(self, target: WireCluster, one: CopyRange) -> OffsetMap | None:
-        """Return the map from its origin up to the first gap; None without an origin, or without a maps topic.
-
-        :raises MissingRight: no READ on the maps topic.
-        """
-        found = self.load_on(target, one, None)
-        return None if found is None else found.whole
-
-    def load_on(self, target: WireCluster, one: CopyRange, before: Loaded | None) -> Loaded | None:
-        """Return the map as :meth:`load` does, with what it is of. Of one that was loaded before only the rest is read.
-
-        :param before: its map is extended. Where a copy has begun anew since, or another writer, all is read again.
-        """
-
-        def look() -> Loaded | None:
-            found = self._find(target, one)
-            if found is None:
-                return None
-            # Another writer's pieces cut those of the one before: what was read of them may count no more.
-            version = max((piece.version for piece in found.pieces), default=found.origin.version)
-            of = _topic_id(target, one.target_topic), found.origin, version
-            if before is not None and before.of == of and self._extend(target, one, before.whole, found):
-                return before
-            whole = self._whole(target, one, found)
-            return None if whole is None else Loaded(whole, of)
-
-        return self._consistent(look)
-
-    def _extend(self, target: WireCluster, one: CopyRange, whole: OffsetMap, found: Stored) -> bool:
-        """Append what is stored behind a map's end; return whether all of it could be."""
-        name = self._name(one.map_key)
-        try:
-            for piece in found.pieces:
-                if piece.start > whole.source_end:
-                    break
-                if piece.until > whole.source_end:
-                    whole.extend(self._value(target, name, piece))
-        except ValueError:
-            return False
-        return True
 
     def resume(self, target: WireCluster, one: CopyRange) -> OffsetMap | None:
         """Become the writer of a map. Return its end, which is all that a copy needs: its ends and the last of its runs.
@@ -181,14 +94,34 @@ class MapStore:
             # writes.
             version = pieces.highest_version(self._shelf(name).keys(name)) + 1
             self._writers[name] = _Writer(
-                topic_id=_topic_id(target, one.target_topic), token=stored.origin.token, version=version,
+                topic_id=id_of_topic(target, one.target_topic), token=stored.origin.token, version=version,
                 open=pieces.joinable(stored.pieces), leftover=list(stored.leftover),
             )  # fmt: skip
             return end
 
         return self._consistent(look)
 
-    # --- writing ------------------------------------------------------------------------------------------------------
+    def _end(self, target: WireCluster, one: CopyRange, found: Stored | None) -> OffsetMap | None:
+        if found is None:
+            return None
+        name = self._name(one.map_key)
+        empty = OffsetMap(found.origin.source_start, found.origin.target_start)
+        if not found.pieces:
+            return empty
+        try:
+            last = value = self._value(target, name, found.pieces[-1])
+            for piece in found.pieces[-2::-1]:
+                if len(value):
+                    break
+                if piece.runs:
+                    value = self._value(target, name, piece)
+        except ValueError as e:
+            log.warning("the end of the offset map of %s is not used: %s", name, e)
+            whole = self._whole(target, one, found)
+            return None if whole is None else whole.end()
+        end = value.end() if len(value) else empty
+        end.advance(last.source_end, last.target_log_end)
+        return end
 
     def begin(self, target: WireCluster, one: CopyRange, source_start: int, target_start: int, check: Check) -> None:
         """Begin a new map, which replaces what is stored. Call this before the first record is written.
@@ -200,7 +133,7 @@ class MapStore:
         shelf = self._shelf(name)
         if not shelf.was_read:
             shelf.read_on(target)
-        before, topic_id = shelf.keys(name), _topic_id(target, one.target_topic)
+        before, topic_id = shelf.keys(name), id_of_topic(target, one.target_topic)
         origin = Origin(source_start, target_start, uuid.uuid4().hex[:16], pieces.highest_version(before) + 1)
         # Who dies behind this line leaves an origin and no record: the next opening goes on from it. A record before it
         # would be one of which nobody knows where its map begins.
@@ -220,7 +153,7 @@ class MapStore:
         name = self._name(one.map_key)
         shelf = self._shelf(name)
         shelf.read_on(target)
-        before, topic_id = shelf.keys(name), _topic_id(target, one.target_topic)
+        before, topic_id = shelf.keys(name), id_of_topic(target, one.target_topic)
         version = pieces.highest_version(before) + 1
         origin = Origin(whole.source_start, whole.target_start, uuid.uuid4().hex[:16], version)
         writer = _Writer(topic_id=topic_id, token=origin.token, version=version, open=[], leftover=[])
@@ -255,10 +188,6 @@ class MapStore:
             check()
             log.warning("pieces of the offset map of %s are joined later: %s", name, e)
 
-    def names(self, target: WireCluster) -> list[str]:
-        """Return the names of the maps that are stored. Errors as for :meth:`load`."""
-        return sorted(name for shelf in self._shelves if self._look(target, shelf) for name in shelf.names())
-
     def remove_all(self, target: WireCluster, check: Check) -> None:
         """Remove all of these maps. Nobody may be copying with them. See :meth:`begin` for ``check``, and its errors."""
         # Who dies amid it leaves the rest to the next call, which looks at what is there. No copy reads these maps.
@@ -277,7 +206,7 @@ class MapStore:
             joined = self._value(target, name, used[0])
             for piece in used[1:]:
                 joined.extend(self._value(target, name, piece))
-        except (_Removed, ValueError) as e:  # another writer has joined them, or said otherwise: it counts, not we
+        except (Removed, ValueError) as e:  # another writer has joined them, or said otherwise: it counts, not we
             log.warning("pieces of the offset map of %s are left as they are: %s", name, e)
             writer.open = []
             return
@@ -333,112 +262,3 @@ class MapStore:
             shelf.closed_until = time.monotonic() + _CLOSED_S
             raise
         return offset
-
-    def _value(self, target: WireCluster, name: str, piece: Piece) -> OffsetMap:
-        """Return a piece, as far as it counts.
-
-        :raises _Removed: its record is gone. :raises ValueError: it can't be read.
-        """
-        topic = TopicLog(target, MAPS, self._shelf(name).partition)
-        try:
-            records = [
-                one for one in topic.read(piece.offset, piece.offset + 1, _VALUE_BYTES) if one.key == piece.key.encode()
-            ]
-        except BrokerError as e:
-            if e.code != ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise
-            records = []
-        if not records:
-            # All of it is read again: what was known of this partition is older than the removal.
-            self._shelf(name).forget()
-            raise _Removed(piece.key)
-        return pieces.cut(encoding.decode(records[0].value or b""), piece.until)
-
-    # --- what is there ------------------------------------------------------------------------------------------------
-
-    def _name(self, flow: str) -> str:
-        return f"{self._mirror}/{flow}"
-
-    def _shelf(self, name: str) -> MapIndex:
-        return self._shelves[zlib.crc32(name.encode()) % MAP_PARTITIONS]
-
-    def _find(self, target: WireCluster, one: CopyRange) -> Stored | None:
-        shelf = self._shelf(self._name(one.map_key))
-        return self._stored(target, one) if self._look(target, shelf) else None
-
-    def _stored(self, target: WireCluster, one: CopyRange) -> Stored | None:
-        name = self._name(one.map_key)
-        return pieces.stored(self._shelf(name).keys(name), _topic_id(target, one.target_topic))
-
-    def _look(self, target: WireCluster, shelf: MapIndex) -> bool:
-        """Read on; return whether there is a maps topic at all."""
-        if time.monotonic() < self._absent_until:
-            return False
-        try:
-            shelf.read_on(target)
-            return True
-        except UnknownTopic:
-            self._absent_until = time.monotonic() + _ABSENT_S
-            return False
-
-    # --- maps ---------------------------------------------------------------------------------------------------------
-
-    def _consistent(self, look: Callable[[], _T | None]) -> _T | None:
-        """Return what ``look`` finds, again if pieces were removed meanwhile."""
-        removed: _Removed | None = None
-        for _ in range(_LOOKS):
-            try:
-                return look()
-            except _Removed as e:
-                removed = e
-        raise TryAgain(f"{MAPS}: {removed} was removed while it was read")
-
-    def _whole(self, target: WireCluster, one: CopyRange, found: Stored | None) -> OffsetMap | None:
-        if found is None:
-            return None
-        name, whole = self._name(one.map_key), OffsetMap(found.origin.source_start, found.origin.target_start)
-        for piece in found.pieces:
-            if piece.start > whole.source_end:
-                break
-            try:
-                whole.extend(self._value(target, name, piece))
-            except ValueError as e:
-                log.warning("%s is not used: %s", piece.key, e)
-        whole.adopted_until = found.adopted_until
-        return whole
-
-    def _end(self, target: WireCluster, one: CopyRange, found: Stored | None) -> OffsetMap | None:
-        if found is None:
-            return None
-        name = self._name(one.map_key)
-        empty = OffsetMap(found.origin.source_start, found.origin.target_start)
-        if not found.pieces:
-            return empty
-        try:
-            last = value = self._value(target, name, found.pieces[-1])
-            for piece in found.pieces[-2::-1]:
-                if len(value):
-                    break
-                if piece.runs:
-                    value = self._value(target, name, piece)
-        except ValueError as e:
-            log.warning("the end of the offset map of %s is not used: %s", name, e)
-            whole = self._whole(target, one, found)
-            return None if whole is None else whole.end()
-        end = value.end() if len(value) else empty
-        end.advance(last.source_end, last.target_log_end)
-        return end
-
-
-def _topic_id(target: WireCluster, topic: str) -> str:
-    """Return the id of a target topic; "" where topics have none.
-
-    A broker that is not ready to describe a topic gives it no id. Taken for a new topic, it would lose its map.
-
-    :raises TryAgain: the topic has an id, and no broker says which.
-    """
-    if not (topic_id := target.topic_id(topic)) and target.topic_id(MAPS):
-        target.refresh([topic])
-        if not (topic_id := target.topic_id(topic)):
-            raise TryAgain(f"{target.role} cluster: no broker describes topic {topic!r}")
-    return topic_id

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.policy import MAPS
-from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.copy.offsets.reader import MapReader
 from airflow_mirror.errors import InputError, InvalidField, NothingMatches
 from airflow_mirror.extras.adopt import mirrormaker
 from airflow_mirror.extras.adopt.matching import Match, match
@@ -213,7 +213,7 @@ def _last(ledger: Ledger, mirror: Mirror, source: ClusterAdmin, target: ClusterA
 
 
 def _begun(mirror: Mirror, target: ClusterAdmin) -> set[tuple[str, str]]:
-    return MapStore(mirror.name).begun(target.wire) if MAPS in target.topics([MAPS]) else set()
+    return MapReader(mirror.name).begun(target.wire) if MAPS in target.topics([MAPS]) else set()
 
 
 def _pairs(topics: Iterable[TopicPlan], target: ClusterAdmin) -> dict[TopicPartition, TopicPartition]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.copy.offsets.reader import MapReader
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import InputError
 from airflow_mirror.wire.cluster import WireCluster
@@ -19,7 +19,7 @@ def check_reachable(ranges: Sequence[CopyRange], target: WireCluster, mirror: st
     """
     if start in ("earliest", "latest"):
         return
-    store = MapStore(mirror, [r.map_key for r in ranges])
+    store = MapReader(mirror, [r.map_key for r in ranges])
     kept = [r.target for r in ranges if not r.is_mapped]
     begins, ends = target.log_starts(kept), target.high_watermarks(kept)
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.batches import tombstones
-from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.copy.offsets.reader import MapReader
 from airflow_mirror.copy.opening.journal import LOOK_BACK, last_data_batch
 from airflow_mirror.errors import BrokerError, InputError, MirrorError, MissingRight, TryAgain
 from airflow_mirror.kafka.model import ConfigEntry
@@ -33,8 +33,9 @@ from airflow_mirror.sync.log_starts import mapped as mapping
 from airflow_mirror.sync.log_starts.deciding import Standing
 from airflow_mirror.sync.log_starts.mapped import NO_MAP
 from airflow_mirror.sync.log_starts.observations import FOREVER, Retention, Seen, Sight
+from airflow_mirror.sync.log_starts.report import StartsReport
 from airflow_mirror.sync.maps import mapped_range
-from airflow_mirror.sync.passes import Pass, PassReport, Sides, listed, log_offsets, ours, same
+from airflow_mirror.sync.passes import Pass, Sides, log_offsets, ours, same
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED
@@ -50,31 +51,6 @@ Offsets = dict[TopicPartition, int]
 Configs = Mapping[str, Mapping[str, "ConfigEntry"]]
 
 
-@dataclass(kw_only=True)
-class StartsReport(PassReport):
-    """One pass over all partitions. What does not follow stands in one of the lists, with its cause.
-
-    :param topics: topics whose log starts follow, and of which nothing was refused.
-    :param moved: partitions of which this pass deleted records.
-    :param kept: partitions of which somebody deleted records at the source; the target keeps them.
-    :param compacted: topics whose ``cleanup.policy`` this pass set: compaction is back, or ended.
-    :param not_compacted: topics that the source compacts, and the target not before the mirror has ended.
-    :param longer: topics whose own retention on the target is longer than the source's: it decides.
-    :param left_alone: partitions whose log starts don't follow.
-    """
-
-    head, level = "{topics:topic} kept level", "topics"
-    topics: int = 0
-    moved: int = 0
-    kept: list[str] = listed(
-        "partitions keep what the source has lost", "{count} partition(s) keep what the source has lost, as {line}"
-    )
-    compacted: list[str] = listed()
-    not_compacted: list[str] = listed("topics are not compacted")
-    longer: list[str] = listed("topics keep more than the source")
-    left_alone: list[str] = listed("left alone")
-
-
 class StartFollower(Pass[StartsReport]):
     """Lets the log starts of a plan's target topics follow the source's. Its state holds the sights.
 
@@ -84,10 +60,10 @@ class StartFollower(Pass[StartsReport]):
 
     report = StartsReport
 
-    def __init__(self, sides: Sides, maps: MapStore | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, sides: Sides, maps: MapReader | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(sides)
         self._name, self._delay_ms = sides.mirror.name, int(sides.mirror.log_start_delay_s * 1000)
-        self._maps = maps or MapStore(sides.mirror.name)
+        self._maps = maps or MapReader(sides.mirror.name)
         self._last: StartsReport | None = None  # of the last pass, for people
         self._looked_ms = 0
         self._clock = clock

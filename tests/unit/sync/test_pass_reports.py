@@ -19,7 +19,7 @@ from airflow_mirror.sync.acls import AclDiff, AclReport
 from airflow_mirror.sync.config_follower import ConfigReport
 from airflow_mirror.sync.ends.follower import EndsReport
 from airflow_mirror.sync.following.follower import FollowReport
-from airflow_mirror.sync.log_starts.follower import StartsReport
+from airflow_mirror.sync.log_starts.report import StartsReport
 from airflow_mirror.sync.mm2_topics.follower import TraceReport
 from airflow_mirror.sync.mm2_topics.heartbeats import HeartbeatReport
 from airflow_mirror.sync.schemas.follower import SchemaFollowReport

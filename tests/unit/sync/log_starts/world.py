@@ -14,7 +14,8 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import BrokerError, LeaseLost, MirrorError, MissingRight
 from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
 from airflow_mirror.plan.ownership import claim
-from airflow_mirror.sync.log_starts.follower import StartFollower, StartsReport
+from airflow_mirror.sync.log_starts.follower import StartFollower
+from airflow_mirror.sync.log_starts.report import StartsReport
 from airflow_mirror.sync.write_permit import WritePermit
 from airflow_mirror.wire.fetch import READ_COMMITTED
 from tests.builders import plan_of, topic_plan
