@@ -92,6 +92,7 @@ def get_provider_info() -> dict[str, Any]:
             "operators.verify",
             "operators.offsets",
             "operators.cutover",
+            "operators.lift_fence",
             "operators.approval",
             "operators.rollback",
             "operators.pace",

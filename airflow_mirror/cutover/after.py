@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.cutover.decided_fence import intent_of
 from airflow_mirror.cutover.decision import OPENED, fence_state
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.platform import Platform, require_source
 from airflow_mirror.cutover.quiet import changed_between
-from airflow_mirror.cutover.raised import intent_of
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.errors import InputError, MirrorError, SourceNotSilent
 from airflow_mirror.kafka.admin import ClusterAdmin

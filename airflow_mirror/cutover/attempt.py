@@ -13,7 +13,8 @@ from typing import Protocol
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.cutover.decision import FenceState, permit
-from airflow_mirror.cutover.fence import Fence, attempt_id
+from airflow_mirror.cutover.fence import Fence
+from airflow_mirror.cutover.fence_names import attempt_id
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport

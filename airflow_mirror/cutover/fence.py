@@ -21,6 +21,7 @@ from typing import Protocol, runtime_checkable
 from airflow_mirror.common.clock import Clock
 from airflow_mirror.common.dotted import function_at
 from airflow_mirror.common.policy import COLON, FENCES, NOBODY
+from airflow_mirror.cutover.fence_names import is_of, prefix_of, target_of
 from airflow_mirror.cutover.intent import ACL, Intent, line
 from airflow_mirror.cutover.mirror_only_fence import topic_rule
 from airflow_mirror.errors import (
@@ -42,7 +43,6 @@ from airflow_mirror.wire.error_codes import ErrorCode
 
 READ_BACK_S = 10.0
 
-_AT = "@"
 _FENCED, _OPENING = "DESCRIBE", "READ"  # what the ACL of a name denies says what it means
 _RETRY_S = 0.05
 
@@ -68,45 +68,6 @@ class Fence(Protocol):
 
     def is_up(self, intent: Intent) -> bool:
         """Return whether everything that ``raise_`` changed is still in place."""
-
-
-def name_of(mirror: str, run: str, attempt: str) -> str:
-    """Return the name that an attempt's fence has at the source.
-
-    It is that of a *group* that nobody uses, and must never have a member. ACLs on it deny to a principal that does not
-    exist what nobody does: describe it (a fence of this attempt is there, or comes), read it (its target is about to be
-    opened). An ACL on a topic would not do: on a cluster that is open by default it would be the topic's only one.
-
-    :param attempt: its id, from :func:`attempt_id`.
-    """
-    return f"{_prefix(mirror)}{run}{COLON}{attempt}"
-
-
-def attempt_id(own: str, target_id: str) -> str:
-    """Return the id of an attempt.
-
-    It ends with the cluster that decides about it: mirrors of one name may copy one source to several targets.
-
-    :param own: a name that nobody else has. :param target_id: that cluster's id.
-    """
-    return f"{own}{_AT}{target_id}"
-
-
-def target_of(attempt: str) -> str:
-    """Return the id of the cluster that decides about an attempt. :param attempt: its id, or the name of its fence."""
-    return attempt.rpartition(COLON)[2].partition(_AT)[2]
-
-
-def _prefix(mirror: str) -> str:
-    return f"{FENCES}{mirror}{COLON}"
-
-
-def _is_of(name: str, mirror: str, target_id: str) -> bool:
-    """Return whether a name is that of a mirror's fence; one that names no cluster is of any.
-
-    :param target_id: of the mirror's target; "": of whichever.
-    """
-    return name.startswith(_prefix(mirror)) and (not target_id or target_of(name) in ("", target_id))
 
 
 class AclFence:
@@ -260,7 +221,7 @@ class AclFence:
 
         :param target_id: of the mirror's target; "": mirrors of that name to any target.
         """
-        found = [(name, operation) for name, operation in self._names() if _is_of(name, mirror, target_id)]
+        found = [(name, operation) for name, operation in self._names() if is_of(name, mirror, target_id)]
         return {name: (name, _OPENING) in found for name, _ in found}
 
     def alone(self, mirror: str, name: str, *, opened: bool) -> Permit:
@@ -293,7 +254,7 @@ class AclFence:
         :raises FenceStands: one of this mirror is. :raises FencedByAnother: names the topics and the fences.
         """
         names = self.standing(mirror, target_id)
-        runs = sorted(name.rpartition(COLON)[0].removeprefix(_prefix(mirror)) for name in names)
+        runs = sorted(name.rpartition(COLON)[0].removeprefix(prefix_of(mirror)) for name in names)
         if ours := [one for one in runs if one != run]:
             raise FenceStands(mirror, ours[0], "is named at the source")
         # Before their rules are listed: one that is named in between is new behind our own name (`Raised.claim`).
@@ -310,13 +271,13 @@ class AclFence:
 
         :param target_id: as in :meth:`standing`.
         """
-        names = {name for name, _ in self._names() if not _is_of(name, mirror, target_id)}
+        names = {name for name, _ in self._names() if not is_of(name, mirror, target_id)}
         return sorted(name.removeprefix(FENCES) for name in names)
 
     def is_gone(self, mirror: str, name: str) -> bool:
         """Return whether a fence of a mirror is not named at the source, and others' are, whose rules are the same."""
         names = {one for one, _ in self._names()}
-        return name not in names and any(not _is_of(one, mirror, target_of(name)) for one in names)
+        return name not in names and any(not is_of(one, mirror, target_of(name)) for one in names)
 
     def listed(self, intent: Intent) -> list[Acl]:
         """Return the rules of an intent that the cluster lists."""
@@ -335,7 +296,7 @@ class AclFence:
         denying = wanted.intersection(self._listed(resource_type="TOPIC"))
         if denying and (others := self.others(mirror, target_id)):
             raise FencedByAnother(self._source.role, sorted(acl.name for acl in denying), others)
-        names = {_named(*one) for one in self._names() if _is_of(one[0], mirror, target_id) and one[0] != name}
+        names = {_named(*one) for one in self._names() if is_of(one[0], mirror, target_id) and one[0] != name}
         return sorted(denying | names)
 
     def remove(self, acls: Collection[Acl], permit: Permit) -> list[Acl]:

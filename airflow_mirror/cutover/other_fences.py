@@ -7,10 +7,11 @@ from functools import partial
 
 from airflow_mirror.cutover import decision
 from airflow_mirror.cutover.attempt import Attempt
-from airflow_mirror.cutover.fence import READ_BACK_S, AclFence, Fence, name_of
+from airflow_mirror.cutover.decided_fence import intent_of, topics_of_another
+from airflow_mirror.cutover.fence import READ_BACK_S, AclFence, Fence
+from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.intent import Intent, line
 from airflow_mirror.cutover.platform import Platform, require_source
-from airflow_mirror.cutover.raised import intent_of, topics_of_another
 from airflow_mirror.errors import FencedByAnother, FenceStands, MirrorError
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.plan import ledger_store as plans

@@ -12,22 +12,21 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_mirror.common.policy import COLON
 from airflow_mirror.cutover import decision
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.attempt import Attempt, Log
+from airflow_mirror.cutover.decided_fence import fence_for, intent_in, intent_of, pinned_plan, topics_of_another
 from airflow_mirror.cutover.decision import FenceState
-from airflow_mirror.cutover.fence import AclFence, Fence, name_of, target_of
+from airflow_mirror.cutover.fence import AclFence, Fence
+from airflow_mirror.cutover.fence_names import name_of, target_of
 from airflow_mirror.cutover.groups import restore_groups
 from airflow_mirror.cutover.intent import Intent, fence_text, line
-from airflow_mirror.cutover.platform import Platform, Side, require_source
+from airflow_mirror.cutover.platform import Platform, require_source
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.errors import (
     CutoverTakenOver,
     FencedByAnother,
     FenceNotLifted,
-    InputError,
-    LedgerNewer,
     MayBeOpen,
     MirrorCutOver,
     TryAgain,
@@ -84,18 +83,17 @@ class Raised:
         """
         # All of it before the first effect: what can't be read, or can't be built here, must not be found out half way.
         fence = fence_for(state.kind, state.name, given, on.source)
-        plan = _pinned(on.target, mirror, state)
+        plan = pinned_plan(on.target, mirror, state)
         return cls(
-            on=on, mirror=mirror, state=state, fence=fence, intent=_intent_in(plan, state), report=report, plan=plan
+            on=on, mirror=mirror, state=state, fence=fence, intent=intent_in(plan, state), report=report, plan=plan
         )  # fmt: skip
 
     @classmethod
     def by(cls, run: Attempt) -> Raised:
         """Return the fence that a run has decided, as its own process knows it."""
         assert run.up is not None
-        return cls(
-            on=run.on, mirror=run.mirror.name, state=run.up, fence=run.fence, intent=run.intent, report=run.report
-        )  # fmt: skip
+        on, mirror, report = run.on, run.mirror.name, run.report
+        return cls(on=on, mirror=mirror, state=run.up, fence=run.fence, intent=run.intent, report=report)
 
     @property
     def name(self) -> str:
@@ -372,60 +370,6 @@ class Raised:
     def _ended(self) -> str:
         self.state = decision.end_lifting(self.on.target.ledger, self.mirror, self.state)
         return f"it is decided that it is {self.state.phase}"
-
-
-def intent_of(target: Side, mirror: str, state: FenceState) -> Intent:
-    """Return what a decided fence has changed, by the topics of the plan that it pins. Errors as :meth:`Raised.of`."""
-    return _intent_in(_pinned(target, mirror, state), state)
-
-
-def _pinned(target: Side, mirror: str, state: FenceState) -> Plan:
-    return target.plan(mirror, state.plan, state.revision)
-
-
-def _intent_in(plan: Plan, state: FenceState) -> Intent:
-    return Intent.of(state.intent, [t.source_topic for t in plan.topics])
-
-
-def topics_of_another(on: Platform, other: str) -> Collection[str] | None:
-    """Return what another mirror's fence is about, as our ledger has decided it; nothing if it is over.
-
-    None: nothing is decided there about it, or it can't be read any more, so it may be about any topic.
-
-    :param other: as the source names it, ``mirror:run:attempt``.
-    """
-    mirror, _, rest = other.partition(COLON)
-    attempt = rest.rpartition(COLON)[2]
-    try:
-        state = decision.fence_state(on.target.ledger.values(), mirror)
-        if state is None or state.id != attempt:
-            return None
-        # Over, and named still: the name came late. That it is over is decided behind the brokers' lists, which have no
-        # rule.
-        return () if state.is_over else intent_of(on.target, mirror, state).topics
-    # Its plan is lost or damaged, or a newer version decided it: that mirror's fault, and ours does not end by it.
-    except (InputError, LedgerNewer):
-        return None
-
-
-def fence_for(kind: str, name: str, given: Fence | None, source: Side) -> Fence:
-    """Return the fence that was raised.
-
-    What is decided about ACLs is complete, whatever fence is given now; any other fence has to be given again. If a fence
-    of another kind lifted it, it would count as lifted and still be up.
-
-    :raises InputError: the fence can't be built.
-    """
-    if given is not None and given.kind == kind:
-        return given
-    if kind == AclFence.kind:
-        return AclFence(source.admin, clock=source.clock)
-    got = "none" if given is None else f"one of kind {given.kind!r}"
-    raise InputError(
-        f"the fence that is up is of kind {kind!r} ({name or 'nobody says which'}), and {got} was given. "
-        "Pass the fence that was used: airflow-mirror lift-fence --fence package.module.function, or fence= of "
-        "LiftFenceOperator. The ledger's word is not enough: whoever may write there could name any function."
-    )
 
 
 def alone(raised: Raised, *, opened: bool, by_person: bool = False) -> Permit:

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from airflow_mirror.cutover import decision
+from airflow_mirror.cutover.decided_fence import intent_of
 from airflow_mirror.cutover.decision import FenceState
-from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.intent import Intent, by_key, fence_text
 from airflow_mirror.cutover.mirror_only_fence import spare
 from airflow_mirror.cutover.platform import Platform, Side, require_source
-from airflow_mirror.cutover.raised import intent_of
 from airflow_mirror.errors import FenceGone, FenceNotSwapped, LedgerMissing
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.sync.acls import OfFence

@@ -26,7 +26,7 @@ from airflow_mirror.example_dags.forms import (
     patterns,
     text,
 )
-from airflow_mirror.operators.cutover import LiftFenceOperator
+from airflow_mirror.operators.lift_fence import LiftFenceOperator
 from airflow_mirror.operators.mirror import StopMirrorOperator
 from airflow_mirror.operators.rollback import RollbackCutoverOperator
 from airflow_mirror.operators.topics import SyncTopicConfigsOperator

@@ -11,7 +11,7 @@ from datetime import timedelta
 from airflow.sdk import DAG, Param
 
 from airflow_mirror.example_dags.forms import connection, known_params_only, text
-from airflow_mirror.operators.cutover import LiftFenceOperator
+from airflow_mirror.operators.lift_fence import LiftFenceOperator
 
 __all__ = ["dag"]
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.cutover.decision import CLOSED, CLOSING, LIFTED, LIFTING, OPENED, UP, fence_state
-from airflow_mirror.cutover.failover.run import FailoverReport
-from airflow_mirror.cutover.fence import name_of
+from airflow_mirror.cutover.failover.report import FailoverReport
+from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.guard import GRACE_S
 from airflow_mirror.cutover.intent import ACL, Intent
 from airflow_mirror.cutover.raised import LIFT_PATIENCE_S

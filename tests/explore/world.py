@@ -16,7 +16,8 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.decision import LIFTING, OPENED, UP, FenceState, fence_state
 from airflow_mirror.cutover.failover.decision import promote
 from airflow_mirror.cutover.failover.record import Cut, Record
-from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.intent import ACL, Intent
 from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord, as_recorded
 from airflow_mirror.cutover.report_store import ReportStore, text_in

@@ -19,7 +19,8 @@ from airflow_mirror.cutover.after import After, look_after
 from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.decision import CLOSED, LIFTED, OPENED
 from airflow_mirror.cutover.evidence import prove
-from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.steps import STEPS

@@ -15,7 +15,7 @@ from airflow_mirror.console.main import main as console
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.decision import OPENED, UP, fence_state
-from airflow_mirror.cutover.fence import name_of
+from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.report import CutoverReport

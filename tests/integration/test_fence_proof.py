@@ -13,11 +13,12 @@ from confluent_kafka import Producer
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.attempt import Attempt
+from airflow_mirror.cutover.decided_fence import intent_of
 from airflow_mirror.cutover.decision import OPENED, fence_state, permit
-from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.proof import prove
 from airflow_mirror.cutover.quiet import prove_fence
-from airflow_mirror.cutover.raised import intent_of
 from airflow_mirror.cutover.steps import back_out, raise_fence
 from airflow_mirror.cutover.swap import swap_fence
 from airflow_mirror.errors import FenceGone, TransactionsOpen

@@ -11,7 +11,7 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.alarm import Alarm
 from airflow_mirror.cutover.decision import LIFTED, UP
-from airflow_mirror.cutover.fence import name_of
+from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.guard import Guard
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.jobs.runner.guarding import guarded

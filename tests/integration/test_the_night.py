@@ -11,7 +11,8 @@ import pytest
 from airflow_mirror import errors
 from airflow_mirror.cutover.after import After
 from airflow_mirror.cutover.check import precheck
-from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.rollback.arm import arm
 from airflow_mirror.cutover.rollback.run import roll_back

@@ -22,7 +22,8 @@ from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.request import CutoverRequest, Limits
 from airflow_mirror.errors import InputError, LedgerLost, TryAgain
-from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator, approval_of
+from airflow_mirror.operators.cutover import CutoverOperator, approval_of
+from airflow_mirror.operators.lift_fence import LiftFenceOperator
 from airflow_mirror.operators.mirror import StartMirrorOperator
 from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopicConfigsOperator
 from airflow_mirror.operators.verify import VerifyMirrorOperator

@@ -23,7 +23,7 @@ from airflow_mirror.kafka import session
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.operators.acls import SyncAclsOperator
 from airflow_mirror.operators.base import PlannedOperator, flag, mirror_from, names, number
-from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator, PreviewCutoverOperator
+from airflow_mirror.operators.cutover import CutoverOperator, PreviewCutoverOperator
 from airflow_mirror.operators.drill import (
     CleanUpDrillOperator,
     FailBackDrillOperator,
@@ -35,6 +35,7 @@ from airflow_mirror.operators.drill import (
 )
 from airflow_mirror.operators.failover import FailoverOperator, FenceReturnedSourceOperator
 from airflow_mirror.operators.health import CheckMirrorOperator
+from airflow_mirror.operators.lift_fence import LiftFenceOperator
 from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
 from airflow_mirror.operators.offsets import TranslateConsumerOffsetsOperator
 from airflow_mirror.operators.plan import PlanMirrorOperator

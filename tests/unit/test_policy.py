@@ -16,7 +16,7 @@ from airflow_mirror.common.policy import (
     progress_group,
     starts_group,
 )
-from airflow_mirror.cutover.fence import name_of
+from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.mirror import Mirror
 

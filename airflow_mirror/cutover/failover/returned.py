@@ -43,7 +43,8 @@ from airflow_mirror.cutover.decision import (
 from airflow_mirror.cutover.failover.after import beyond, counted, topics_there
 from airflow_mirror.cutover.failover.check import failed_over
 from airflow_mirror.cutover.failover.record import Cut, Record
-from airflow_mirror.cutover.fence import AclFence, Fence, attempt_id, fence_of
+from airflow_mirror.cutover.fence import AclFence, Fence, fence_of
+from airflow_mirror.cutover.fence_names import attempt_id
 from airflow_mirror.cutover.open_transactions import look_for_unseen, unseen_because
 from airflow_mirror.cutover.other_fences import require_no_other
 from airflow_mirror.cutover.platform import Platform, Side, require_source

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -29,7 +29,9 @@ from airflow_mirror.copy.writer.lease import HANDOVER_S, LeaseToken
 from airflow_mirror.cutover.attempt import Log
 from airflow_mirror.cutover.failover import check as checks
 from airflow_mirror.cutover.failover.decision import promote, require_no_cutover
+from airflow_mirror.cutover.failover.groups import groups_of, positions_of, require_unmoved
 from airflow_mirror.cutover.failover.record import Beyond, Cut, Record
+from airflow_mirror.cutover.failover.report import FailoverReport, Found
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import LeaseLost, MirrorError, NoAuthorizer, TryAgain
 from airflow_mirror.jobs.runner.active import ActiveTail, active_tail, ask_to_stop
@@ -47,98 +49,7 @@ from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.holding import end_hold
 from airflow_mirror.sync.mm2_topics.last import has_checkpoints, leave_found
 
-_LISTED = 50
-_LEFT = 500  # lines of what a step has left undone: its note is one record
 _LOG = logging.getLogger("airflow_mirror.cutover.failover")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Found:
-    """What a step has found, as lines for people.
-
-    :param left: what was not done, and why. :param again: a later call may do it.
-    """
-
-    done: list[str] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)
-    again: bool = False
-
-    def note(self, before: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return what is noted of it: how many lines, how many of these were left, and the first of both.
-
-        :param before: the note of a call that has left something for this one.
-        """
-        earlier, count = ([], 0) if before is None else (_parts(before)[1], before["count"] - before["left"])
-        lines = [*self.left[:_LEFT], *[*earlier, *self.done][:_LISTED]]
-        found = {"count": count + len(self.left) + len(self.done), "left": len(self.left), "lines": lines}
-        return found | ({"again": True} if self.again else {})
-
-
-def _parts(note: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Return the lines of a step's note: of what was left, and of what was done."""
-    at = min(note.get("left", 0), _LEFT)
-    return note["lines"][:at], note["lines"][at:]
-
-
-@dataclass(kw_only=True)
-class FailoverReport:
-    """A failover, as far as it got.
-
-    :param lost: see :meth:`.losses.Losses.to_dict`, at the cut.
-    :param steps: what each step that is done has found.
-    :param took_s: seconds of this call.
-    :param fenced_by: as in :class:`.check.Check`.
-    :param returned: what was found when the source had returned (:mod:`.returned`); None: nobody has fenced it.
-    :param others: as in :class:`.check.Check`.
-    """
-
-    mirror: str
-    direction: Direction
-    lost: dict[str, Any]
-    steps: dict[str, Any] = field(default_factory=dict)
-    took_s: float = 0.0
-    fenced_by: list[str] = field(default_factory=list)
-    returned: dict[str, Any] | None = None
-    others: Mapping[str, str] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values in a few kilobytes."""
-        return {
-            "mirror": self.mirror,
-            "direction": self.direction.value(),
-            "lost": self.lost,
-            "steps": self.steps,
-            "fenced_by": self.fenced_by,
-            "returned": self.returned,
-            "others": checks.left_out(self.others),
-            "took_s": round(self.took_s, 3),
-            "text": self.lines(),
-        }
-
-    def lines(self) -> list[str]:
-        """Return what there is to say, for people."""
-        least, most = self.lost["at_least"], self.lost["at_most"]
-        much = "nobody knows how much" if most is None else f"at least {least:,} records, at most about {most:,}"
-        if self.lost.get("missed_s") is not None:
-            much += f"; if the source was only cut off, and went on, {self.lost['until_now']:,}"
-        lines = [
-            f"mirror {self.mirror!r} was failed over at {self.direction.at}: its target topics are in production",
-            *map(checks.fence_line, self.fenced_by),
-            f"lost: {much}",
-        ]
-        # Of all steps what was not done: a person has to know that before what was.
-        for name, found in self.steps.items():
-            lines += [f"{name}: {line}" for line in _parts(found)[0]]
-        lines += checks.left_out(self.others)
-        for name, found in self.steps.items():
-            lines += [f"{name}: {line}" for line in _parts(found)[1]]
-            if not found["lines"]:
-                lines.append(f"{name}: nothing to do")
-            if (more := found["count"] - len(found["lines"])) > 0:
-                lines.append(f"{name}: and {more} more")
-        if self.returned is not None:
-            lines += [f"the source returned, and was fenced at {self.returned['at']}", *self.returned["took"]]
-        return lines
 
 
 def run(
@@ -271,7 +182,7 @@ def _decide(
     offsets = checks.copied_to(on.admin, plan)
     lost = checks.lost(on, plan, at_ms)
     # So are positions beyond it: once applications have written there, they look like any other.
-    beyond = checks.groups_of(on.admin, plan).beyond
+    beyond = groups_of(on.admin, plan).beyond
     attempt = uuid.uuid4().hex[:12]
     # Under a name that no other call has, and before the decision which names it. Dies in between: a note that nobody
     # reads.
@@ -317,7 +228,7 @@ def _end_writing(on: Side, plan: Plan, *, held: LeaseToken | None, permit: Permi
 def _groups(on: Side, plan: Plan, *, beyond: Beyond | None, permit: Permit) -> Found:
     """Set positions that lay beyond the cut: consumers would jump by auto.offset.reset, or skip what is written there."""
     target = on.admin
-    found = checks.groups_of(target, plan, beyond)
+    found = groups_of(target, plan, beyond)
     wanted = {
         group: {tp: replace(position, offset=stable) for tp, (position, stable) in its.items()}
         for group, its in found.beyond.items()
@@ -328,7 +239,7 @@ def _groups(on: Side, plan: Plan, *, beyond: Beyond | None, permit: Permit) -> F
     # it finds none. One by one, which are few: each is read again right before it is set, as its application may have
     # begun.
     for group, positions in wanted.items():
-        unmoved = partial(checks.require_unmoved, target, group, found.beyond[group], permit)
+        unmoved = partial(require_unmoved, target, group, found.beyond[group], permit)
         commit = target.commit_groups({group: positions}, unmoved)[group]
         # The step is not noted then, and the next call does it again; groups that were set are no more among those
         # beyond.
@@ -347,7 +258,7 @@ def _groups(on: Side, plan: Plan, *, beyond: Beyond | None, permit: Permit) -> F
 def _checkpoints(on: Side, plan: Plan, *, beyond: Beyond | None, permit: Permit) -> Found:
     """Leave the last checkpoints where the groups stand. The groups are right without them, so that nothing waits."""
     try:
-        _, positions, stable = checks.positions_of(on.admin, plan)
+        _, positions, stable = positions_of(on.admin, plan)
         # Groups that were set back stand where the copy ended, and not where the log ends by now.
         stable |= {tp: goal for its in (beyond or {}).values() for tp, (_, goal) in its.items()}
         noted = on.state(notes.prefix(plan.mirror.name)).read()

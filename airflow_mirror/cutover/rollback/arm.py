@@ -30,7 +30,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.decision import CLOSING, OPENED, FenceState, fence_state, permit, require_no_namesake
 from airflow_mirror.cutover.failover.returned import RUN
 from airflow_mirror.cutover.fence import AclFence
@@ -41,21 +40,23 @@ from airflow_mirror.cutover.report import DONE, CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.rollback.divergence import ends_moved
 from airflow_mirror.cutover.rollback.fence_copy import copy_fence, older_copy
-from airflow_mirror.cutover.rollback.reverse import not_reversible, reverse_name, reverse_of
+from airflow_mirror.cutover.rollback.reverse import (
+    from_log_starts,
+    not_reversible,
+    own_on,
+    reverse_name,
+    reverse_plan,
+)
 from airflow_mirror.cutover.rollback.topic_divergence import DIVERGED, classify_divergence
 from airflow_mirror.cutover.swap import swap_fence
 from airflow_mirror.errors import (
-    BrokersUnsupported,
     FenceGone,
     FenceNotSwapped,
     InputError,
-    InvalidField,
     MirrorCutOver,
-    NothingMatches,
     NoWayBack,
 )
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.plan import build, ledger_store, ownership
@@ -195,7 +196,7 @@ def arm(
     # without.
     copy_fence(on, report_of, plan)
     # Right before it is kept: the old source's retention goes on, behind the fence as well, until its topics are on hold.
-    reverse = _from_log_starts(reverse, source)
+    reverse = from_log_starts(reverse, source)
     # The plan before the decision that names it: who reads that decision finds the plan, whoever died in between.
     dag = dag or ledger_store.dag_of(here.values(), name)
     ledger_store.keep(reverse, on.source.state(PLAN.below(reverse.mirror.name)), there, dag=dag)
@@ -275,14 +276,6 @@ def _without(plan: Plan, exclude_topics: Collection[str]) -> Plan:
     )
 
 
-def own_on(plan: Plan, source: ClusterAdmin) -> str:
-    """Return the mirror's principal on the source. :raises NoWayBack: nobody knows it."""
-    try:
-        return own_principal(source, plan.mirror.own_principals)
-    except InvalidField as e:
-        raise NoWayBack(plan.mirror.name, [str(e)]) from e
-
-
 def _unfit(report: CutoverReport, *, is_kept: bool) -> list[str]:
     """Return why the cutover left no source that could be copied back to."""
     fence = report.fence
@@ -292,48 +285,6 @@ def _unfit(report: CutoverReport, *, is_kept: bool) -> list[str]:
     if fence.kind != AclFence.kind:
         return [BY_CALLABLE]
     return [f"{MAY_END}: {fence.unseen}"] if fence.unseen else []
-
-
-def reverse_plan(
-    plan: Plan,
-    source: ClusterAdmin,
-    target: ClusterAdmin,
-    exclude_topics: Collection[str] = (),
-    *,
-    probe: bool,
-    but: str = "",
-    planner: Callable[..., Plan] = build,
-) -> tuple[Plan | None, list[str]]:
-    """Return the plan of the reverse mirror, and what blocks it.
-
-    :param exclude_topics: topics that it leaves out.
-    :param probe: try out on a scratch topic what the old source allows. :param but: a check that does not count.
-    :param planner: see :func:`arm`.
-    """
-    known = {t.source_topic: "identical" for t in plan.topics}
-    try:
-        found = planner(reverse_of(plan.mirror, exclude_topics), target, source, known, probe_target=probe)
-    except (BrokersUnsupported, NothingMatches) as e:
-        return None, [str(e)]
-    new = [t.target_topic for t in found.topics if t.target_topic not in known]
-    reasons = [f"{block}" for block in found.blocks if block.check != but]
-    reasons += [f"the old source has no such topic, which the target has: {', '.join(new[:5])}"] if new else []
-    reasons += [f"{t.target_topic} would not keep its offsets: {t.reason}" for t in found.topics if t.mode != "identical"]
-    return found, reasons
-
-
-def _from_log_starts(reverse: Plan, source: ClusterAdmin) -> Plan:
-    """Return the plan of the reverse mirror, whose partitions begin where the old source's logs do.
-
-    The target's logs may begin below: log starts follow a day behind, or not at all. What the old source's retention has
-    deleted by now is copied by nobody, and a comparison must not ask for it.
-    """
-    starts = source.wire.log_starts(reverse.routes.values())
-    topics = [
-        replace(t, starts={p: max(start, starts[TopicPartition(t.target_topic, p)]) for p, start in t.starts.items()})
-        for t in reverse.topics
-    ]
-    return replace(reverse, topics=tuple(topics))
 
 
 def _swap(

@@ -15,8 +15,8 @@ from airflow_mirror.cutover.open_transactions import unseen_because
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.request import Clusters
-from airflow_mirror.cutover.rollback.arm import BY_CALLABLE, MAY_END, own_on, require_not_older, reverse_plan
-from airflow_mirror.cutover.rollback.reverse import not_reversible, reverse_name
+from airflow_mirror.cutover.rollback.arm import BY_CALLABLE, MAY_END, require_not_older
+from airflow_mirror.cutover.rollback.reverse import not_reversible, own_on, reverse_name, reverse_plan
 from airflow_mirror.errors import FenceNotSwapped, MirrorError, NoWayBack
 from airflow_mirror.plan import build
 from airflow_mirror.plan.direction import direction

@@ -1,7 +1,7 @@
 """What a failover would do to the consumer groups of a mirror that replicates: how far each one would be set back.
 
 Only reads. A failover leaves positions where the tail has put them on the target, and takes back to the last stable
-offset what lies beyond it (:func:`.failover.check.positions_of`). So what a group would read again is what the target
+offset what lies beyond it (:func:`.failover.groups.positions_of`). So what a group would read again is what the target
 holds between that place and the one at which the group stands on the source now.
 
 The target is read first, and the source after that: a group that moves meanwhile looks further back than it would be,
@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.cutover.failover.check import mirror_of, positions_of
+from airflow_mirror.cutover.failover.check import mirror_of
+from airflow_mirror.cutover.failover.groups import positions_of
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError, NoOffsetMap
 from airflow_mirror.kafka.admin import ClusterAdmin

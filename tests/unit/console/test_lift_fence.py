@@ -16,7 +16,8 @@ from airflow_mirror.cutover import other_fences, report_store
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.decision import CLOSED, LIFTED, OPENED, UP, FenceState, fence_state, note_copy
-from airflow_mirror.cutover.fence import AclFence, _named, name_of
+from airflow_mirror.cutover.fence import AclFence, _named
+from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord

@@ -8,7 +8,8 @@ import pytest
 
 from airflow_mirror.console.main import main
 from airflow_mirror.cutover.decision import OPENED, FenceState, note_copy
-from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.mirror import Mirror

@@ -20,7 +20,8 @@ from airflow_mirror.cutover.decision import (
     note_copy,
     stand_behind_open,
 )
-from airflow_mirror.cutover.fence import AclFence, attempt_id, name_of
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.fence_names import attempt_id, name_of
 from airflow_mirror.cutover.lifting import told
 from airflow_mirror.cutover.other_fences import described, lift_unexplained, told_unexplained, unexplained
 from airflow_mirror.cutover.raised import Raised, alone

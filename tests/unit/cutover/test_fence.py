@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.intent import Intent, fence_text
 from airflow_mirror.errors import (
     FenceNotLifted,

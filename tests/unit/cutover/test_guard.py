@@ -15,7 +15,8 @@ from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.alarm import Alarm
 from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.decision import LIFTED, OPENED, UP, begin_lifting, fence_state
-from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.guard import GRACE_S, Guard
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import FenceRecord, as_recorded

@@ -22,7 +22,8 @@ from airflow_mirror.cutover.decision import (
     fence_state,
 )
 from airflow_mirror.cutover.decision import go_up as decide_up
-from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence
 from airflow_mirror.cutover.raised import Raised

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from airflow_mirror.cutover import decision
+from airflow_mirror.cutover.decided_fence import intent_of
 from airflow_mirror.cutover.decision import fence_state
-from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.platform import Platform
-from airflow_mirror.cutover.raised import intent_of
 from airflow_mirror.cutover.report import DONE, FenceRecord, as_recorded
 from airflow_mirror.cutover.swap import of_fence, swap_fence
 from airflow_mirror.errors import CutoverTakenOver, FenceGone, FenceNotSwapped, FenceUnproven

@@ -13,7 +13,8 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover import proof
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.callable_fence import CallableFence
-from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.quiet import raise_if_written, written_by
 from airflow_mirror.cutover.report import FenceRecord, as_recorded
 from airflow_mirror.cutover.steps import back_out, raise_fence

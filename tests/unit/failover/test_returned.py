@@ -26,7 +26,8 @@ from airflow_mirror.cutover.decision import (
 from airflow_mirror.cutover.evidence import prove
 from airflow_mirror.cutover.failover import after, returned
 from airflow_mirror.cutover.failover.returned import Returned, fence_returned, watch
-from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.html import render
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.lifting import lift_leftover_fence

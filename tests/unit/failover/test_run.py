@@ -15,6 +15,7 @@ from airflow_mirror.cutover.decision import Pin, fence_state, open_behind
 from airflow_mirror.cutover.failover import check, decision, run
 from airflow_mirror.cutover.failover.check import TailSeen
 from airflow_mirror.cutover.failover.record import STEPS, Cut, Record
+from airflow_mirror.cutover.failover.report import Found
 from airflow_mirror.errors import (
     InputError,
     MirrorCutOver,
@@ -320,7 +321,7 @@ def test_failover_that_thaws_behind_another_direction_changes_nothing_more(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was frozen behind its decision; the way back was armed since, or taken."""
-    monkeypatch.setattr(run, "_end_writing", lambda on, _, **__: on.ledger.decide(anew) and run.Found())
+    monkeypatch.setattr(run, "_end_writing", lambda on, _, **__: on.ledger.decide(anew) and Found())
     with pytest.raises(TryAgain, match="another direction of mirror 'm' was decided meanwhile"):
         world.fail_over()
     assert not [what for what in world.effects.log if what.startswith(("alter", "grant", "commit", "set"))]

@@ -14,6 +14,7 @@ from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.failover import check, run
 from airflow_mirror.cutover.failover.losses import losses
+from airflow_mirror.cutover.failover.report import FailoverReport
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import LeaseLost, RequestRefused, TryAgain
 from airflow_mirror.jobs.runner import active
@@ -276,7 +277,7 @@ class World:
         """The target, as a new process finds it."""
         return TargetSide(self)
 
-    def fail_over(self, **how: Any) -> run.FailoverReport:
+    def fail_over(self, **how: Any) -> FailoverReport:
         return run.run(self.on(), "m", **how)
 
     def dies(self, at: int, *, after: bool) -> bool:

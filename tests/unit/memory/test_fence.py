@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.errors import MissingRight
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.wire.served import unproven

@@ -11,7 +11,8 @@ import pytest
 
 from airflow_mirror.cutover import decision
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
-from airflow_mirror.cutover.fence import AclFence, name_of
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.report import CutoverReport, as_recorded
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import Additions, Clusters, CutoverRequest
