@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
@@ -145,7 +145,7 @@ class Ledger:
             left += [f"writer lease {one!r}" for one in self._target.transactional_ids().values() if is_lease(one)]
         if not left:
             with suppress(InputError):  # by the word of more than one broker, as the ledger's own absence
-                left += [f"topic {name}" for name in unlisted - self._target.wire.refresh_present(unlisted)]
+                left += [f"topic {name}" for name in unlisted - self._gone(unlisted)]
         if not left:
             return False
         time.sleep(_LOOK_AGAIN_S)  # it may have been created this moment, by somebody whose broker heard of it first
@@ -223,26 +223,28 @@ class Ledger:
 
     def _there(self) -> TopicInfo:
         topic = self._listed(self._young)
-        # A broker that has just started lists no topic: by its word alone a ledger would be lost, or never have been.
-        if topic is None and self._is_gone():
-            # This process has read decisions there: it was deleted under us. Without that it may never have been.
-            raise LedgerLost(f"topic {DECISIONS} was deleted") if self._fold.end else LedgerMissing()
-        if topic is None and (topic := self._listed(Backoff(_NEWS_S))) is None:
-            raise TryAgain(
-                f"topic {DECISIONS}", "a broker does not list it, and others have it",
-                "One that has just started may not know it yet.",
-            )  # fmt: skip
+        if topic is None:
+            self._is_doubted = True
+            # A broker that has just started lists no topic: by its word alone a ledger would be lost, or never have been.
+            if self._gone([DECISIONS]):
+                # This process has read decisions there: it was deleted under us. Without that it may never have been.
+                raise LedgerLost(f"topic {DECISIONS} was deleted") if self._fold.end else LedgerMissing()
+            if (topic := self._listed(Backoff(_NEWS_S))) is None:
+                raise TryAgain(
+                    f"topic {DECISIONS}", "a broker does not list it, and others have it",
+                    "One that has just started may not know it yet.",
+                )  # fmt: skip
         if self._is_doubted:
             self._target.wire.expect(DECISIONS)  # somebody has created it since
             self._is_doubted = False
         return topic
 
-    def _is_gone(self) -> bool:
-        """Return whether the brokers' word is that there is no such topic. :raises TryAgain: it can't be known."""
-        self._is_doubted, backoff = True, Backoff(_DOUBT_S)
+    def _gone(self, topics: Collection[str]) -> set[str]:
+        """Return those topics that do not exist by the word of several brokers. :raises TryAgain: it can't be known."""
+        backoff = Backoff(_DOUBT_S)
         while True:
             try:
-                return bool(self._target.wire.refresh_present([DECISIONS]))
+                return self._target.wire.refresh_present(topics)
             except TryAgain:
                 # Where one broker can't be reached, the others are believed after half a minute, and no sooner: an
                 # attempt gives up before, and a process that asks once would never know.

@@ -23,7 +23,7 @@ from airflow_mirror.common.policy import (
     starts_group,
 )
 from airflow_mirror.console import ledger as console
-from airflow_mirror.errors import LedgerLost, LedgerMissing, MissingRight
+from airflow_mirror.errors import LedgerLost, LedgerMissing, MissingRight, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.kafka.permit import Permit
@@ -116,6 +116,22 @@ def test_who_may_not_see_groups_goes_by_what_it_sees() -> None:
     target.may_see = False
     with pytest.raises(LedgerMissing):
         Ledger(target).values()
+
+
+def test_one_broker_that_can_not_be_reached_keeps_nobody_from_knowing() -> None:
+    """The others are believed after half a minute, which is longer than an attempt lasts."""
+    target, tried = Target(), list[str]()
+
+    def refresh_present(names: Collection[str]) -> set[str]:
+        if names == {STATE, MAPS, WISHES} and not tried:
+            tried.extend(names)
+            raise TryAgain("target cluster", "2 of 3 broker(s) know no topic", "")
+        return set(names)
+
+    target.wire.refresh_present = refresh_present
+    with pytest.raises(LedgerMissing):
+        Ledger(target).values()  # type: ignore[arg-type]
+    assert tried
 
 
 @pytest.mark.parametrize("name", [STATE, MAPS, WISHES])
