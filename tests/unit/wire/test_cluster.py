@@ -27,6 +27,7 @@ from airflow_mirror.wire import metadata, requests
 from airflow_mirror.wire.cluster import Leader, WireCluster
 from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.errors import ConnectionLost, UnknownTopic
+from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wire.settings import WireSettings
 from tests.unit.peer import FakeBroker, HangUp
 from tests.unit.wire.test_connection import wait_until_gone
@@ -229,6 +230,26 @@ def test_unknown_topic_is_believed_once_every_broker_says_so(world: World, elaps
             cluster.log_ends([T0])
         # The rumour is as old as the second question.
         assert elapsed.s - began == metadata._UNANIMOUS_S + 1.0 < metadata._BELIEVED_S
+    assert all(METADATA in broker.keys for broker in world.brokers.values())
+
+
+def test_dozens_of_brokers_are_asked_one_after_the_other_without_a_pause(
+    world: World, elapsed: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a pause for each the time limit came first, for each call anew: nothing was ever created on such a target."""
+
+    class Paused(Backoff):
+        def pause(self) -> None:
+            elapsed.s += 1.0
+
+    monkeypatch.setattr(metadata, "Backoff", Paused)
+    world.brokers |= {node: FakeBroker(node) for node in range(3, 25)}
+    for broker in world.brokers.values():
+        broker.answers[METADATA] = world._metadata
+    world.topic_error, began = UNKNOWN_TOPIC, elapsed.s
+    with world.cluster() as cluster:
+        assert cluster.refresh_present(["gone"]) == {"gone"}
+    assert elapsed.s - began == metadata._UNANIMOUS_S
     assert all(METADATA in broker.keys for broker in world.brokers.values())
 
 
