@@ -277,13 +277,15 @@ class SourceSide:
         # would take all of it, and the records of those behind them might fall to retention meanwhile. In a session the
         # broker itself moves what it has served to the end (KIP-227), and here it leaves the session.
         waiting = self._waiting.pop(lane.key, {})
-        for tp, one in named.items():
-            if tp not in served:
-                self._enlist(one.p)
+        # Copies of one partition (by key) take turns in any case: a request names it once, and what one of them has read
+        # before is no news for it, but may be for the next.
+        first = {tp for tp, one in named.items() if tp not in served and one.p.range.key_partitions is None}
+        for tp in first:
+            self._enlist(named[tp].p)
         if waiting:
             self._waiting.setdefault(lane.key, {}).update(waiting)
-        for p in served.values():
-            self._enlist(p)
+        for tp in named.keys() - first:
+            self._enlist(named[tp].p)
 
     def _answered(self, lane: FetchLane) -> Mapping[TopicPartition, Named]:
         """Return what the request in flight was for, and allow fetching for it again."""

@@ -16,8 +16,9 @@ from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.ranges import MAPPED, CopyRange
 from airflow_mirror.wire.error_codes import ErrorCode
+from tests.driven import records
 from tests.driven.cluster import DrivenCluster
-from tests.driven.content import Writer
+from tests.driven.content import Writer, row
 from tests.driven.copying import Following, copy, ends, ranges_of
 from tests.driven.protocol import API_VERSIONS
 from tests.driven.script import WAIT_S, Fault
@@ -201,6 +202,31 @@ def test_ranges_of_one_source_partition_get_their_records_each(source: DrivenClu
     bodies = [row[1:] for one in target.topics["t"].logs for row in one.rows()]
     assert sorted(map(repr, bodies)) == sorted(repr(row[1:]) for row in log.rows())
     assert all(one.end for one in target.topics["t"].logs)
+
+
+def test_range_that_could_take_no_more_gets_its_turn_beside_one_that_has_read_all(
+    source: DrivenCluster, target: DrivenCluster
+) -> None:
+    """Both read one source partition. What the other has got no answer for must not be asked for first each time."""
+    log = source.create("t").logs[0]
+    target.create("t", 2)
+
+    def produce() -> None:
+        with source.changing():
+            log.lay(records.encode([row(log.end, 40_000)._replace(key=None)], leader_epoch=log.epoch))
+
+    with Following(source, target, shared_by_two()) as following:
+        slow, quick = following.loop.partitions
+        following.until(lambda: slow.state is State.READY is quick.state, "both are open")
+        held = target.script.on("Produce", Fault(hold=True))
+        while slow.takes_more:
+            produce()
+            following.until(lambda: slow.fetch_offset == log.end == quick.position, "both have it")
+        produce()
+        following.until(lambda: quick.position == log.end, "one has it")
+        held.release()
+        following.until(lambda: slow.position == log.end, "both have read it")
+    assert [one.end for one in target.topics["t"].logs] == [log.end, 0]
 
 
 def test_ranges_of_one_source_partition_follow_it_in_turn(source: DrivenCluster, target: DrivenCluster) -> None:
