@@ -20,6 +20,7 @@ from airflow_mirror.wire.topology import Leader, ProducerState, by_topic, groupe
 Led = Sequence[tuple[TopicPartition, Leader]]
 EARLIEST, LATEST = -2, -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+_LIST_OFFSETS, _SAYS_NOT_READY = 2, 5
 _OFFSET_FOR_LEADER_EPOCH = 23
 _LIST_TRANSACTIONS = 66  # since 3.0
 _CREATES_NOTHING = 10  # of Metadata: brokers before 2.8 create Kafka's own topics when these are named, whoever asks
@@ -76,15 +77,19 @@ def known_metadata(connection: Connection, topics: Iterable[str] | None) -> Any:
     return answer
 
 
+def tells_ready_ends(connection: Connection) -> bool:
+    """Return whether a leader that does not know its high watermark yet says so (KIP-207), instead of one too low."""
+    return connection.serves(_LIST_OFFSETS, _SAYS_NOT_READY)
+
+
 def list_offsets(
     connection: Connection, led: Led, timestamp: int, isolation: int
 ) -> Iterator[tuple[TopicPartition, int, int]]:
     """ListOffsets: the offset for ``timestamp`` in ms, or for EARLIEST or LATEST; -1 if no record is that late."""
     from kafka.protocol.consumer import ListOffsetsRequest as Request
 
-    # With 5 a new leader that does not know its high watermark yet says so (OFFSET_NOT_AVAILABLE, KIP-207). A broker
-    # before 2.2 tells one that is too low, and the log seems to have lost records.
-    version = connection.newest(Request.API_KEY, 2, 5)  # 2: isolation (0.11); 4: leader epochs (2.1)
+    # 2: isolation (0.11); 4: leader epochs (2.1). Told too low an end, the log seems to have lost records.
+    version = connection.newest(Request.API_KEY, 2, _SAYS_NOT_READY)
     asked, leaders = Request.ListOffsetsTopic, dict(led)
 
     def one(tp: TopicPartition) -> Any:

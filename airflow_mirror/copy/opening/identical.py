@@ -25,6 +25,7 @@ from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
+from airflow_mirror.wire.requests import tells_ready_ends
 from airflow_mirror.wire.single import read_batches
 from airflow_mirror.wire.topology import ProducerState
 
@@ -148,11 +149,13 @@ def check_reaches(source: WireCluster, one: CopyRange, told: Answers, position: 
 def _end_below(source: WireCluster, one: CopyRange, told: Answers, position: int) -> int | None:
     """Return where the source's log ends if that is below ``position``; None: it is not.
 
-    A leader that has just been elected tells an end that is too low, until its followers have asked it for more. From 2.1
-    on it says so instead (KIP-207), and is asked again; an older one, whose epoch no client hears, is given some seconds.
+    A leader that has just been elected tells an end that is too low, until its followers have asked it for more. From 2.2
+    on it says so instead, and is asked again (:func:`.requests.tells_ready_ends`); an older one is given some seconds.
     """
     end, until = told.high_watermark, time.monotonic() + _ELECTED_S
-    while end < position and told.leader.epoch < 0 and time.monotonic() < until:
+    if end >= position or tells_ready_ends(source.connection(told.leader.node_id)):
+        return end if end < position else None
+    while end < position and time.monotonic() < until:
         time.sleep(_LOOK_AGAIN_S)
         end = source.high_watermarks([one.source])[one.source]
     return end if end < position else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.metadata import MetadataRequest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.opening import identical
@@ -40,10 +42,14 @@ def test_copy_of_an_old_source_is_equal(old: DrivenCluster, target: DrivenCluste
 
 
 @pytest.mark.parametrize("mode", [IDENTICAL, MAPPED])
+@pytest.mark.parametrize("epochs", [False, True])
 def test_end_that_a_new_leader_tells_too_low_is_asked_for_again(
-    old: DrivenCluster, target: DrivenCluster, mode: str, monkeypatch: pytest.MonkeyPatch
+    old: DrivenCluster, target: DrivenCluster, epochs: bool, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before 2.1 it does not say that it waits for its followers (KIP-207)."""
+    """Before 2.2 it does not say that it waits for its followers (KIP-207); 2.1 tells its epoch by then."""
+    if epochs:
+        since_2_1 = {MetadataRequest.API_KEY: (0, 7), ListOffsetsRequest.API_KEY: (1, 4)}
+        old.brokers[1].served.update(since_2_1)
     (here,), (there,) = old.topics["t"].logs, target.create("t").logs
     Writer(here).plain(5)
     assert set(errors(copy(old, target, ranges_of(old, "t", mode))).values()) == {None}
