@@ -49,7 +49,7 @@ _FILES = {
 # Files that are renewed in place, under the same name. A ticket cache is not among them: it is renewed all the time.
 _RENEWED = (
     "ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location", "ssl.truststore.location",
-    "sasl.kerberos.keytab", "sasl.gcp.key",
+    "sasl.kerberos.keytab", "sasl.gcp.key", "https.ca.location",
 )  # fmt: skip
 # How the settings of a cluster's schema registry begin among its own; of Confluent's own files both forms. No task needs
 # them.

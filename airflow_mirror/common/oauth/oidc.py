@@ -46,7 +46,7 @@ def maker(get: Get, role: str, bootstrap: str) -> Maker:
     if not host or not (there.scheme == "https" or (there.scheme == "http" and _is_this_host(host))):
         cause = "the client's secret would go there unencrypted, or nowhere"
         raise InvalidField(_URL, url, cause, "Give a full https:// URL; http:// only leads to this host, for tests.")
-    opener = urllib.request.build_opener(_Stay, urllib.request.HTTPSHandler(context=_context(get)))
+    _context(get)  # what can't be read is told before anybody waits for a token
     extensions = extensions_of(get)
 
     def make() -> Token:
@@ -58,6 +58,8 @@ def maker(get: Get, role: str, bootstrap: str) -> Maker:
         request.add_header("Authorization", "Basic " + base64.b64encode(f"{client}:{secret}".encode()).decode())
         request.add_header("Accept", "application/json")
         try:
+            # Certificates are read each time: a process runs for months, and their files are replaced in place.
+            opener = urllib.request.build_opener(_Stay, urllib.request.HTTPSHandler(context=_context(get)))
             with opener.open(request, timeout=_TIMEOUT_S) as response:
                 answer = json.load(response)
             return Token(str(answer["access_token"]), float(answer.get("expires_in", 300)), extensions)

@@ -230,6 +230,20 @@ def test_certificate_of_a_token_endpoint_is_trusted_by_the_settings(
         assert b"Bearer one" in _mechanism(oidc(url, **more), "b1").auth_bytes()
 
 
+def test_certificate_that_is_replaced_in_its_file_counts_for_the_next_token(
+    encrypted_endpoint: tuple[str, Authority], tmp_path: Path
+) -> None:
+    """A process runs for months, and what gives the tokens gets a certificate of another CA meanwhile."""
+    url, authority = encrypted_endpoint
+    file = tmp_path / "replaced.pem"
+    file.write_text(Authority("before").certificate)
+    settings = oidc(url, https_ca_location=str(file))
+    with pytest.raises(InvalidField, match="its certificate is refused"):
+        _mechanism(settings, "b1").auth_bytes()
+    file.write_text(authority.certificate)
+    assert b"Bearer one" in _mechanism(settings, "b1").auth_bytes()
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [
