@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from airflow_mirror.kafka.session import AdminSession, Reply
 from airflow_mirror.wire import requests
@@ -34,14 +34,19 @@ def at_each(session: AdminSession, topic: str, ask: Callable[[Connection], Reply
     if before.code:
         return Reply("", before.code, f"topic {topic}", {})
     found = session.at_each_broker(ask)
-    if not found.code and _look(session, topic) != before:
+    if not found.code and _look(session, topic, exists=bool(before.leaders)) != before:
         return Reply("", ErrorCode.COORDINATOR_NOT_AVAILABLE, f"topic {topic}: a coordinator moved", {})
     return found
 
 
-def _look(session: AdminSession, topic: str) -> _Seen:
+def _look(session: AdminSession, topic: str, *, exists: bool = False) -> _Seen:
     _ = session.wire
-    topics = [requests.known_metadata(broker, [topic]).topics[0] for _node_id, broker in session.router.brokers()]
+    topics = list[Any]()
+    for _node_id, broker in session.router.brokers():
+        # An old broker that is asked for it lists all topics, lest it creates it: megabytes, for each of them every few
+        # seconds. Where one has it there is nothing to create.
+        topics += requests.known_metadata(broker, [topic], exists).topics
+        exists = exists or bool(topics[-1].partitions)
     leaders = frozenset((p.partition_index, p.leader_id, p.leader_epoch) for one in topics for p in one.partitions)
     return _Seen(_code({int(one.error_code) for one in topics}, leaders), leaders)
 

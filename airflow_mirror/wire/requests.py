@@ -27,8 +27,11 @@ _CREATES_NOTHING = 10  # of Metadata: brokers before 2.8 create Kafka's own topi
 _PROBE_TIMEOUT_MS = 5000
 
 
-def metadata(connection: Connection, topics: Iterable[str] | None) -> Any:
-    """Return the MetadataResponse for ``topics``; None: for all visible topics. Never creates a topic."""
+def metadata(connection: Connection, topics: Iterable[str] | None, exist: bool = False) -> Any:
+    """Return the MetadataResponse for ``topics``; None: for all visible topics. Never creates a topic.
+
+    :param exist: some broker of the cluster has them, so that none can be created.
+    """
     from kafka.protocol.metadata import MetadataRequest
 
     # 4: does not auto-create topics; 7: leader epochs (2.1); 10: topic ids (2.8).
@@ -36,7 +39,7 @@ def metadata(connection: Connection, topics: Iterable[str] | None) -> Any:
     if topics is None:
         return _metadata(connection, None, version)
     names = list(topics)
-    own = [name for name in names if version < _CREATES_NOTHING and name in KAFKAS_OWN]
+    own = [name for name in names if version < _CREATES_NOTHING and name in KAFKAS_OWN and not exist]
     answer = _metadata(connection, [name for name in names if name not in own], version)
     if own:
         listed = {topic.name: topic for topic in _metadata(connection, None, version).topics}
@@ -65,12 +68,13 @@ def _unlisted(connection: Connection, topic: str, version: int) -> Any:
     return MetadataResponse.MetadataResponseTopic(error_code=code, name=topic, partitions=[], version=version)
 
 
-def known_metadata(connection: Connection, topics: Iterable[str] | None) -> Any:
+def known_metadata(connection: Connection, topics: Iterable[str] | None, exist: bool = False) -> Any:
     """Return :func:`metadata` of a broker that knows its cluster.
 
+    :param exist: as there.
     :raises ConnectionLost: it lists no brokers: it has just started, and knows as little of topics.
     """
-    answer = metadata(connection, topics)
+    answer = metadata(connection, topics, exist)
     if not answer.brokers:
         reason = "it lists no brokers: it has just started, and has not heard of its cluster yet"
         raise ConnectionLost(connection.settings.role, connection.address, "Metadata", reason)

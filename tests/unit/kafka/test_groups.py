@@ -330,11 +330,17 @@ def test_brokers_before_2_8_are_not_asked_for_the_topic_that_they_would_create(
         assert [g.group_id for g in w.admin.groups()] == ["a"]
         assert len(w.asked(LIST_OFFSETS)) >= asked
         assert ("lacks Describe" in caplog.text) is not sees and w.admin.sees_group_coordinators() is sees
+        assert not any(topic.name for request in w.asked(METADATA) for topic in request.topics or [])
         w.topics |= {OF_GROUPS: (1, {}), "orders": (2, {})}
-        assert [g.group_id for g in w.admin.groups()] == ["a"] and w.admin.sees_group_coordinators()
+        lists = lambda: sum(request.topics is None for request in w.asked(METADATA))  # noqa: E731
+        before = lists()
+        assert [g.group_id for g in w.admin.groups()] == ["a"]
+        assert lists() == before + 1, (
+            "of all topics, however often the coordinators are looked at, and by how many brokers"
+        )
+        assert w.admin.sees_group_coordinators()
         found = w.admin.topics([OF_GROUPS, "orders"])
         assert {name: one.partitions for name, one in found.items()} == {OF_GROUPS: 1, "orders": 2}
-        assert {topic.name for request in w.asked(METADATA) for topic in request.topics or []} == {"orders"}
 
 
 def test_state_of_new_protocol_groups_comes_from_the_list() -> None:
