@@ -62,6 +62,12 @@ class Floor:
 
     def __init__(self, offset: int, log_start: Callable[[], int] | None = None) -> None:
         self.offset, self._log_start = offset, log_start
+        self._begun = offset
+
+    @property
+    def has_risen(self) -> bool:
+        """Whether the log now starts behind where its comparison began."""
+        return self.offset > self._begun
 
     def rise(self, offset: int) -> None:
         """Record that the log now starts at ``offset``."""

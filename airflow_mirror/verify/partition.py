@@ -169,9 +169,9 @@ def compare_partition(
         held = through_map(through, target_log)
     start, end = window(pair, source_log, held)
     there = translated((start, end), through)
+    floors = Floor(start, lambda: min(end, source.log_starts([pair.source])[pair.source])), Floor(there[0])
     tally = Tally(0, 0, difference)
     if level != "offsets" and difference is None:
-        floors = Floor(start, lambda: min(end, source.log_starts([pair.source])[pair.source])), Floor(there[0])
         copies = data_batches(target, pair.target, *there, floor=floors[1], first=first.target.get(pair.target))
         if through is not None and maps is not None and maps.shared:
             copies = _named(copies, through)
@@ -193,6 +193,12 @@ def compare_partition(
             held=pair.held,
             cleaned_on=pair.cleaned_on,
         )
+    if any(floor.has_risen for floor in floors):
+        # What retention took meanwhile was not compared, or is not there any more. The target's start is asked for first:
+        # one that follows its source lacks nothing of it.
+        target_log = _begun_by_now(target, pair.target, target_log)
+        source_log = _begun_by_now(source, pair.source, source_log)
+        held = target_log if through is None else through_map(through, target_log)
     if tally.gaps and tally.difference is None:
         logs = (source, pair.source, end, source_log), (target, pair.target, there[1], target_log)
         difference = _judge(tally.gaps, logs, isolation == "read_committed", through)
@@ -200,11 +206,12 @@ def compare_partition(
     difference = tally.difference or bounds_difference(pair, source_log, held)
     if difference is None and through is None and target_log.start < start:
         difference = _fillers_in_front(target, pair.target, target_log, first.front.get(pair.target))
+    lost = unseen(pair, source_log, held)
     return PartitionComparison(
         source_topic=pair.source_topic,
         target_topic=pair.target_topic,
         partition=pair.partition,
-        start_offset=start,
+        start_offset=min(max(start, held.start), end) if lost else start,
         end_offset=end,
         records=tally.records,
         bytes=tally.bytes,
@@ -216,8 +223,14 @@ def compare_partition(
         fillers=tally.fillers,
         expired=tally.expired,
         cleaned=tally.gaps.count if tally.gaps is not None else 0,
-        unseen=unseen(pair, source_log, held),
+        unseen=lost,
     )
+
+
+def _begun_by_now(cluster: WireCluster, tp: TopicPartition, log: LogBounds) -> LogBounds:
+    """Return a log's bounds with the start to which retention has moved it since they were read."""
+    start = cluster.log_starts([tp])[tp]
+    return log._replace(start=min(max(log.start, start), log.end))
 
 
 _Log = tuple[WireCluster, TopicPartition, int, LogBounds]  # with the end of what was compared

@@ -114,7 +114,8 @@ class Difference:
 class PartitionComparison(BothSides):
     """Verdict on one partition.
 
-    :param start_offset: first offset compared; the source's if offsets are mapped.
+    :param start_offset: first offset compared; the source's if offsets are mapped. Where the target's retention took more
+        meanwhile: the first that was compared and is there still.
     :param end_offset: end of the compared range, exclusive.
     :param records: records found equal before the first difference, or all of them; 0 at level ``offsets``.
     :param bytes: stored bytes of the source's batches that were read.
@@ -122,13 +123,13 @@ class PartitionComparison(BothSides):
     :param first_difference: the lowest place that differs.
     :param offsets_equal: both logs have the same start, stable end and end. Reported separately from ``equal``, because
         retention moves log starts on each side independently.
-    :param source_log: bounds of the source's log at the time of the comparison.
-    :param target_log: bounds of the target's log at the time of the comparison.
+    :param source_log: bounds of the source's log when its comparison began; its start as retention has moved it since.
+    :param target_log: likewise, of the target's log.
     :param fillers: records of the target that fill holes (tombstones of the reserved key); not differences.
     :param expired: records of one side that the other side's retention deleted during the comparison; not differences.
     :param cleaned: records that only one side of a compacted topic has; not differences if it is equal.
-    :param unseen: offsets in front that were asked for and that the target has no more, because its retention is on: not
-        compared, and so not proven either.
+    :param unseen: offsets in front that were asked for and that the target has no more, because its retention took them,
+        before or during the comparison: not proven.
     """
 
     start_offset: int

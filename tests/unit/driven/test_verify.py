@@ -10,7 +10,7 @@ import pytest
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.ranges import IDENTICAL, MAPPED
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.jobs.driver.verify import awaited, begun, longer, reached
+from airflow_mirror.jobs.driver.verify import _proven, awaited, begun, longer, reached
 from airflow_mirror.sync.maps import MapSource
 from airflow_mirror.verify import partition
 from airflow_mirror.verify.partition import compare_partitions
@@ -182,6 +182,44 @@ def test_target_trimmed_during_comparison_differs_only_if_held(
     assert compared(held=False).equal
     again = compared(held=True)
     assert again.first_difference is not None and again.first_difference.offset == 0
+
+
+@pytest.mark.parametrize("level", ["batches", "records"])
+@pytest.mark.parametrize("fetch", [1, 2, 7])
+def test_what_the_targets_retention_takes_during_a_comparison_is_told_and_not_proven(
+    target: DrivenCluster, compared: Compared, level: str, fetch: int
+) -> None:
+    """It was equal, as if the source had lost it as well, and a cutover began behind it."""
+    target.script.on("Fetch", Fault(before=trim(target, 40)), nth=fetch)
+    verdict = compared(level)
+    assert verdict.equal and verdict.unseen == 40, verdict
+    assert _proven([verdict], {verdict.source: 0}) == [("t", 0, 40, RECORDS)]
+
+
+@pytest.mark.parametrize("fetch", [1, 2, 7])
+def test_a_target_whose_retention_takes_all_during_a_comparison_is_not_equal(
+    target: DrivenCluster, compared: Compared, fetch: int
+) -> None:
+    target.script.on("Fetch", Fault(before=trim(target, RECORDS)), nth=fetch)
+    found = compared().first_difference
+    assert found is not None and (found.kind, found.offset) == ("missing", 0)
+
+
+@pytest.mark.parametrize("level", ["batches", "records"])
+@pytest.mark.parametrize("fetch", [1, 2, 7])
+def test_what_source_and_target_lose_during_a_comparison_nobody_lacks(
+    source: DrivenCluster, target: DrivenCluster, compared: Compared, level: str, fetch: int
+) -> None:
+    """The source's reader may be ahead of what its retention takes."""
+
+    def follow(request: object) -> None:
+        trim(source, 40)(request)
+        trim(target, 40)(request)
+
+    target.script.on("Fetch", Fault(before=follow), nth=fetch)
+    verdict = compared(level)
+    assert (verdict.equal, verdict.unseen) == (True, 0), verdict
+    assert _proven([verdict], {verdict.source: 0}) == [("t", 0, 0, RECORDS)]
 
 
 @pytest.mark.parametrize("level", ["batches", "records"])
