@@ -26,7 +26,7 @@ from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.owned import target_ids
 from airflow_mirror.sync.group_translation import Translate
 from airflow_mirror.sync.maps import OffsetMaps
-from airflow_mirror.verify.proof import Proofs
+from airflow_mirror.verify.proof import Proofs, standing
 from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.verify.result import PartitionComparison
 
@@ -175,7 +175,8 @@ def connected(
         # Of these very topics, by id: what was compared of a topic that was created again since proves nothing about
         # this one.
         # Read once: what is proven behind this is compared once more, never too little.
-        proven = proofs.ends(plan, target_ids(plan, target_admin), request.level)
+        ids = target_ids(plan, target_admin)
+        proven = standing(proofs.ends(plan, ids, request.level), plan, target_admin.topic_configs(ids))
         yield Clusters(
             on=Platform.of(source_admin, target_admin),
             fence=fence,

@@ -306,14 +306,33 @@ def cleaned_sides(plan: Plan, target: Mapping[str, Mapping[str, ConfigEntry]]) -
     return cleaned | {t.target_topic: ("source", "target") for t in cleans}
 
 
+def cleaned_unplanned(plan: Plan, target: Mapping[str, Mapping[str, ConfigEntry]]) -> set[str]:
+    """Return the source topics of which the target's log cleaner takes records although the plan asks for none.
+
+    :param target: the target topics' settings as they are.
+    """
+    cleaned = cleaned_sides(plan, target)
+    return {
+        t.source_topic
+        for t in plan.topics
+        if _is_cleaned(target.get(t.target_topic, {})) and "target" not in cleaned.get(t.target_topic, ())
+    }
+
+
+def _is_cleaned(there: Mapping[str, ConfigEntry]) -> bool:
+    """Return whether a log cleaner works on a topic, by its settings as they are."""
+    policy, lag = there.get("cleanup.policy"), there.get("min.compaction.lag.ms")
+    return policy is not None and "compact" in (policy.value or "") and not (lag is not None and lag.value == LONG_MAX)
+
+
 def _may_clean(t: TopicPlan, there: Mapping[str, ConfigEntry]) -> bool:
     """Return whether the target's log cleaner may take records of a topic as it is planned.
 
     :param there: its settings as they are.
     """
-    policy, lag = there["cleanup.policy"], there.get("min.compaction.lag.ms")
-    if "compact" not in (policy.value or "") or (lag is not None and lag.value == LONG_MAX):
+    if not _is_cleaned(there):
         return False
+    policy = there["cleanup.policy"]
     # Without a planned override it ends with the target's default, which is seen only where nothing overrides it.
     planned = t.configs.get("cleanup.policy", "" if policy.is_override else policy.value)
     return t.compacted or "compact" in (planned or "")

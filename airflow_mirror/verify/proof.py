@@ -14,9 +14,11 @@ from typing import Any
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import LedgerNewer
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.ledger.kinds import MOST_BYTES
 from airflow_mirror.ledger.records import PROOF
 from airflow_mirror.ledger.state import State, Values, state_of
+from airflow_mirror.plan.configs import cleaned_unplanned
 from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.verify.result import LEVELS, check_level
 
@@ -39,6 +41,21 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
 def reach(ranges: Iterable[Range], start: int) -> int | None:
     """Return the offset up to which everything from ``start`` on is proven; None if ``start`` itself is not."""
     return next((end for begin, end in merged(ranges) if begin <= start < end), None)
+
+
+def standing(
+    proven: Mapping[TopicPartition, int], plan: Plan, target: Mapping[str, Mapping[str, ConfigEntry]]
+) -> dict[TopicPartition, int]:
+    """Return what is still proven, without topics of which a log cleaner may have taken records since.
+
+    It moves neither start nor end of a log. Where the plan has a topic compacted, what it takes is no difference.
+
+    :param proven: as :meth:`Proofs.ends` returns it. :param target: the target topics' settings as they are.
+    """
+    cleaned = cleaned_unplanned(plan, target)
+    for topic in sorted(cleaned & {tp.topic for tp in proven}):
+        log.warning("%s: its target is compacted, which is not planned: what was proven is compared again", topic)
+    return {tp: end for tp, end in proven.items() if tp.topic not in cleaned}
 
 
 class Proofs:

@@ -16,6 +16,7 @@ from airflow_mirror.plan.owned import active_topics
 from airflow_mirror.sync.maps import map_source
 from airflow_mirror.verify.pairs import paired
 from airflow_mirror.verify.partition import compare_partitions
+from airflow_mirror.verify.proof import standing
 from airflow_mirror.verify.result import PartitionComparison
 
 
@@ -29,10 +30,10 @@ def verify_rest(
     """Return the ``verify`` of a cutover, which compares each partition from ``since`` up to the fenced end.
 
     :param since: source offsets up to which an earlier comparison found both sides equal, from the plan's start on
-        (`verify.proof`). What lies before is not read again, but has to be there still. Partitions that it does not name
-        are compared from the plan's start, while producers wait.
+        (`verify.proof`). What lies before is not read again, but has to be there still. Partitions that it does not name,
+        and those of topics that a log cleaner works on against the plan, are compared from the plan's start, while
+        producers wait.
     """
-    done = dict(since or {})
     maps = map_source(plan)
     names = [t.target_topic for t in plan.topics]
 
@@ -44,6 +45,7 @@ def verify_rest(
             # there has had records of the copy deleted.
             with suppress(LedgerMissing):
                 held |= active_topics(Ledger(admin), plan, admin)
+        done = standing(since or {}, plan, configs)
         pair = paired(plan, held, cleaned_sides(plan, configs))
         pairs = [
             pair(tp, begin, max(begin, done.get(tp, 0)), ends[tp])

@@ -36,7 +36,7 @@ from airflow_mirror.plan.owned import active_topics, target_ids
 from airflow_mirror.sync.maps import MapSource, OffsetMaps, map_source
 from airflow_mirror.verify.pairs import paired
 from airflow_mirror.verify.partition import compare_partitions
-from airflow_mirror.verify.proof import Proofs
+from airflow_mirror.verify.proof import Proofs, standing
 from airflow_mirror.verify.referee import Place, SpotCheck, Stretch, require_clients, second_look, spot_check
 from airflow_mirror.verify.result import Difference, PartitionComparison, PartitionPair, differences, untouched
 from airflow_mirror.verify.spark import run_verify
@@ -136,7 +136,8 @@ def verify(
         configs = admin.topic_configs(ids)
         if request.only_new:
             proofs = Proofs.on(admin, mirror.name)
-            starts, ends = only_new(starts, ends, proofs.ends(job.plan, ids, request.level))
+            proven = standing(proofs.ends(job.plan, ids, request.level), job.plan, configs)
+            starts, ends = only_new(starts, ends, proven)
     held, cleaned = held_topics(job.plan, configs), cleaned_sides(job.plan, configs)
     # What is new since the last comparison is little, mostly, and a fence or a person waits for it.
     new = sum(max(0, ends[r.source] - starts[r.source]) for r in ranges)

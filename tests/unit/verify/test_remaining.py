@@ -11,6 +11,7 @@ from airflow_mirror.common.partition import TopicPartition as TP
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.configs import LONG_MAX
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify import remaining
 from airflow_mirror.verify.bounds import bounds_difference
@@ -84,3 +85,29 @@ def test_what_was_proven_has_to_be_there_still(asked: list[Any], source_start: i
     [([pair], _)] = asked
     found = bounds_difference(pair, LogBounds(source_start, 120, 120), LogBounds(50, 120, 120))
     assert (found.offset if found else None, pair.start_offset) == (missing, 100)
+
+
+@pytest.mark.parametrize(
+    ("policy", "lag", "compacted", "start"),
+    [
+        ("compact", "0", False, 0), ("compact,delete", "0", False, 0),
+        ("compact", LONG_MAX, False, 100), ("delete", "0", False, 100), ("compact", "0", True, 100),
+    ],
+    ids=["set since", "both", "nothing is old enough", "not compacted", "as planned"],
+)  # fmt: skip
+def test_what_was_proven_is_compared_again_if_a_cleaner_works_against_the_plan(
+    asked: list[Any], monkeypatch: pytest.MonkeyPatch, policy: str, lag: str, compacted: bool, start: int
+) -> None:
+    """Somebody has set compaction on the target: records are gone since, and neither start nor end of its log tells."""
+
+    def settings(_: FakeTarget, names: list[str]) -> dict[str, dict[str, ConfigEntry]]:
+        one = {"cleanup.policy": policy, "min.compaction.lag.ms": lag, "retention.bytes": "-1", "retention.ms": "-1"}
+        own = {k: ConfigEntry(value=v, source="DYNAMIC_TOPIC_CONFIG") for k, v in one.items()}
+        return dict.fromkeys(names, own)
+
+    monkeypatch.setattr(FakeTarget, "topic_configs", settings)
+    plan = a_plan("copied")
+    plan = replace(plan, topics=tuple(replace(t, compacted=compacted) for t in plan.topics))
+    remaining.verify_rest(plan, NOBODY, NOBODY, {TP("copied", 0): 100})({TP("copied", 0): 120})
+    [([pair], _)] = asked
+    assert (pair.begin, pair.start_offset) == (0, start)
