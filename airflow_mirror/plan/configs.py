@@ -330,9 +330,11 @@ def _may_clean(t: TopicPlan, there: Mapping[str, ConfigEntry]) -> bool:
 
     :param there: its settings as they are.
     """
+    policy = there.get("cleanup.policy")
+    if policy is None:  # a target that shows no policies: nobody knows whether its backlog has arrived
+        return t.compacted
     if not _is_cleaned(there):
         return False
-    policy = there["cleanup.policy"]
     # Without a planned override it ends with the target's default, which is seen only where nothing overrides it.
     planned = t.configs.get("cleanup.policy", "" if policy.is_override else policy.value)
     return t.compacted or "compact" in (planned or "")

@@ -240,11 +240,8 @@ def _matched(
 def _cleaned(topics: Iterable[TopicPlan], target: ClusterAdmin) -> set[str]:
     """Return the source topics that a log cleaner works on, on either side."""
     there = target.topic_configs([t.target_topic for t in topics])
-    return {
-        t.source_topic
-        for t in topics
-        if t.compacted or "compact" in (there[t.target_topic]["cleanup.policy"].value or "")
-    }  # fmt: skip
+    policies = {name: entries["cleanup.policy"].value for name, entries in there.items() if "cleanup.policy" in entries}
+    return {t.source_topic for t in topics if t.compacted or "compact" in (policies.get(t.target_topic) or "")}
 
 
 def _is_stamped(configs: Mapping[str, object]) -> bool:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.extras.adopt.examine import Limits
+from airflow_mirror.extras.adopt.examine import Limits, _cleaned
 from airflow_mirror.extras.adopt.matching import KINDS, Match
+from airflow_mirror.kafka.model import ConfigEntry
+from tests.unit.cutover.builders import a_plan
 
 CLEAN = Match(
     source=TopicPartition("orders", 0), target=TopicPartition("A.orders", 0), source_end=100, target_start=0,
@@ -69,3 +73,18 @@ def test_copies_of_open_transactions_are_waited_for() -> None:
 def test_no_option_allows_what_can_only_be_read_out_of_order() -> None:
     (reason,) = Limits(ambiguous=1, missing=99, unknown=99).refusals(one("disordered", 1))
     assert "orders-0: 1 records disordered, at source offsets [3, 4)" in reason
+
+
+def test_cleaner_works_by_plan_on_a_target_that_shows_no_policies() -> None:
+    def entry(policy: str) -> dict[str, ConfigEntry]:
+        return {"cleanup.policy": ConfigEntry(value=policy)}
+
+    first, *others = a_plan("hidden", "plain", "compacted").topics
+    policies: dict[str, dict[str, ConfigEntry]] = {
+        "hidden": {},
+        "plain": entry("delete"),
+        "compacted": entry("compact,delete"),
+    }
+    target: Any = SimpleNamespace(topic_configs=lambda names: {name: policies[name] for name in names})
+    assert _cleaned([first, *others], target) == {"compacted"}
+    assert _cleaned([replace(first, compacted=True), *others], target) == {"hidden", "compacted"}

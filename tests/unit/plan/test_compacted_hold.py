@@ -16,6 +16,7 @@ from airflow_mirror.plan.configs import (
     HELD_OPEN,
     Rules,
     cleaned_sides,
+    cleaned_unplanned,
     held_values,
     is_held,
     may_compact,
@@ -145,3 +146,13 @@ def test_target_that_is_to_be_compacted_alone_is_cleaned_alone() -> None:
     by_default = {"cleanup.policy": ConfigEntry(value="compact", is_default=True)}
     assert cleaned_sides(default, {name: by_default}) == {name: both}
     assert cleaned_sides(default, {name: configs(cleanup_policy="compact")}) == {}, "somebody has set it"
+
+
+@pytest.mark.parametrize(("policy", "sides"), [("compact", ("source", "target")), ("delete", None)])
+def test_target_that_shows_no_policies_may_have_been_cleaned_as_planned(
+    policy: str, sides: tuple[str, ...] | None
+) -> None:  # fmt: skip
+    plan = planned(policy, "delete")
+    (topic,) = plan.topics
+    assert cleaned_sides(plan, {topic.target_topic: {}}) == ({} if sides is None else {topic.target_topic: sides})
+    assert cleaned_unplanned(plan, {topic.target_topic: {}}) == set()
