@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 
 from airflow_mirror.config import Handover, load
@@ -25,6 +25,7 @@ def comparing(source: str, target: str, level: str, processes: int) -> Iterator[
     """Yield what compares with so many processes, which live as long as the block.
 
     :param source: reference to the source's settings, as for :func:`airflow_mirror.config.load`. :param target: likewise.
+    :raises TryAgain: one of them has died; raised by what is yielded.
     """
     handed = Handover.of(source, target)  # by a pipe: no settings stand in a command line
     # Not forked: this process has threads and connections.
@@ -36,11 +37,14 @@ def comparing(source: str, target: str, level: str, processes: int) -> Iterator[
         ) -> list[PartitionComparison]:
             check_level(level)
             total, verdicts = sum(map(len, dealt)), list[PartitionComparison]()
-            running = [pool.submit(_compare, list(p), source, target, level, maps, isolation) for p in dealt if p]
             try:
+                running = [pool.submit(_compare, list(p), source, target, level, maps, isolation) for p in dealt if p]
                 for each in as_completed(running):
                     verdicts += each.result()
                     log.info("compared %s of %s", f"{len(verdicts):,}", count(total, "partition"))
+            except BrokenExecutor as e:
+                what, cause = "a process that compares has died", "the system may have run out of memory"
+                raise TryAgain(what, cause, "Give fewer --processes, or run it again.") from e
             finally:  # what has failed need not be compared for hours first
                 pool.shutdown(wait=False, cancel_futures=True)
             return verdicts

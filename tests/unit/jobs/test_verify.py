@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.errors import TryAgain
 from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.driver.verify import _nothing_compared, _proven, only_new
+from airflow_mirror.jobs.plain import verify as plain
 from airflow_mirror.jobs.request import VerifyRequest
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.verify.result import LogBounds, PartitionComparison
+from airflow_mirror.verify.result import LogBounds, PartitionComparison, PartitionPair
 from tests.builders import plan_of, request, topic_plan
 from tests.unit.cutover.builders import a_plan
 
@@ -78,3 +82,19 @@ def test_what_the_targets_retention_took_is_not_proven() -> None:
     by_the_source = replace(compared, unseen=0, source_log=LogBounds(60, 100, 100))
     assert _proven([by_the_source], {ZERO: 0}) == [("orders", 0, 0, 100)]
     assert "60 offsets before that are not compared" in str(compared)
+
+
+def _dies(*_: Any) -> None:
+    os._exit(9)
+
+
+def test_process_that_dies_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command ended with a traceback, and with no line for whoever reads its output."""
+    monkeypatch.setattr(plain, "_compare", _dies)
+    monkeypatch.setattr(plain, "Handover", SimpleNamespace(of=lambda *_: SimpleNamespace(accept=None)))
+    pair = PartitionPair(source_topic="orders", target_topic="orders", partition=0)
+    with (
+        plain.comparing("env:S", "env:T", "batches", 1) as (_, compare),
+        pytest.raises(TryAgain, match="a process that compares has died.*fewer --processes"),
+    ):
+        compare([[pair], [pair]], None, "read_committed")
