@@ -22,7 +22,7 @@ from airflow_mirror.jobs.driver.executors import handover_for
 from airflow_mirror.jobs.driver.session import spark_context, sql_session
 from airflow_mirror.jobs.driver.turns import Tail
 from airflow_mirror.jobs.progress.listener import Hosts, hosts_of
-from airflow_mirror.jobs.runner.directory import SPARK, write_json
+from airflow_mirror.jobs.runner.directory import SPARK, spark_path, write_json
 from airflow_mirror.jobs.runner.process import JOB_DIR_VARIABLE
 from airflow_mirror.jobs.runner.spec import is_local
 
@@ -143,8 +143,8 @@ class SparkCrew:
         query = (
             spark.readStream.format(SOURCE_NAME).options(**reader).load().writeStream.foreachBatch(take)
             .trigger(processingTime="1 second")  # between turns in which there is nothing to do; others take longer
-            # Turns are counted from 0 again. A path without a scheme might lie in the cluster's file system.
-            .option("checkpointLocation", (self._scratch / f"checkpoint-{next(self._numbers)}").as_uri())
+            # Turns are counted from 0 again.
+            .option("checkpointLocation", spark_path(self._scratch / f"checkpoint-{next(self._numbers)}"))
             .queryName(f"mirror_{tail.job.mirror.name}".replace("-", "_"))
             .start()
         )  # fmt: skip

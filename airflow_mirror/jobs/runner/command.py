@@ -18,7 +18,7 @@ from pathlib import Path
 
 from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.runner import package
-from airflow_mirror.jobs.runner.directory import SPARK, write_json
+from airflow_mirror.jobs.runner.directory import SPARK, spark_path, write_json
 from airflow_mirror.jobs.runner.java import java_home_for_spark
 from airflow_mirror.jobs.runner.process import JOB_DIR_VARIABLE
 from airflow_mirror.jobs.runner.spec import JobSpec, is_local
@@ -88,7 +88,7 @@ def cluster_conf() -> dict[str, str]:
 def spark_conf(spec: JobSpec, directory: Path) -> dict[str, str]:
     """Return the Spark settings of a job whose driver runs here; ``spec.spark_conf`` wins over the defaults."""
     conf = cluster_conf() | {
-        "spark.sql.warehouse.dir": (directory / "warehouse").as_uri(),
+        "spark.sql.warehouse.dir": spark_path(directory / "warehouse"),
         "spark.driver.extraJavaOptions": f"{JVM_OPTIONS} -Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
     }
     if is_local(spec.master):

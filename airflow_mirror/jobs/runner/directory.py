@@ -63,6 +63,17 @@ def open_generation(job: Path, spec: JobSpec) -> Path:
     return directory
 
 
+def spark_path(path: Path) -> str:
+    """Return a directory of this host as Spark's settings and options name it.
+
+    Without a scheme it might lie in the cluster's file system. Nothing is escaped: Hadoop takes an escape for a part of
+    the name.
+
+    :param path: an absolute one.
+    """
+    return f"file://{path}"
+
+
 def write_json(path: Path, value: Any) -> None:
     """Replace ``path`` by ``value`` as JSON, atomically."""
     write_text(path, json.dumps(value, indent=1, default=str))

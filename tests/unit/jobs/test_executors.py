@@ -25,11 +25,15 @@ from packaging.utils import canonicalize_name
 from airflow_mirror import __version__
 from airflow_mirror.compat import stores
 from airflow_mirror.config import ClientConfig, Handover, load
+from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.copy.task import CopyWork
+from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import InputError, InvalidField, TryAgain
-from airflow_mirror.jobs.driver import executors
+from airflow_mirror.jobs.driver import executors, spark_crew
 from airflow_mirror.jobs.driver.spark_crew import crew_of
 from airflow_mirror.jobs.runner import package
 from airflow_mirror.jobs.runner.client import ThisHost
+from airflow_mirror.jobs.runner.command import spark_conf
 from airflow_mirror.jobs.runner.directory import SPARK
 from airflow_mirror.jobs.runner.process import JOB_DIR_VARIABLE
 from airflow_mirror.jobs.runner.spec import JobSpec
@@ -319,6 +323,37 @@ def test_files_of_a_tail_lie_where_nobody_clears_up(
         place = crew._scratch.parent
         assert crew._scratch.is_dir() and place == (tmp_path / "1" / SPARK if of_a_job else Path(gettempdir()))
     assert not crew._scratch.exists()
+
+
+class Query:
+    """Builds a streaming query, as a session does, and knows its options."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, str] = {}
+
+    def __getattr__(self, _: str) -> Any:
+        return self
+
+    def __call__(self, *_: Any, **__: Any) -> Query:
+        return self
+
+    def option(self, name: str, value: str) -> Query:
+        self.given[name] = value
+        return self
+
+
+def test_directories_of_a_job_are_named_to_spark_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hadoop decodes no path: of an escaped one it makes a directory of that name beside the home, or fails there."""
+    home = tmp_path / "jane@corp.com ü+%"
+    query, context = Query(), SimpleNamespace(master="local[1]")
+    tail: Any = SimpleNamespace(tell_turns=lambda _: None, job=SimpleNamespace(mirror=SimpleNamespace(name="m")))
+    monkeypatch.setattr(spark_crew, "sql_session", lambda: query)
+    lease = LeaseToken(transactional_id="id", producer_id=1, epoch=2, mark_ms=3, wait_s=0.0)
+    work = CopyWork(source="a", target="b", options=CopyOptions(mirror="m"), lease=lease)
+    spark_crew.SparkCrew(context, home, "driver").follow(tail, work, 5.0)
+    assert query.given["checkpointLocation"] == f"file://{home}/checkpoint-1"
+    spec = JobSpec(kind="verify", mirror={"name": "m"}, options={}, spark_conf={}, master="local[1]", inputs="", plan="")
+    assert spark_conf(spec, home)["spark.sql.warehouse.dir"] == f"file://{home}/warehouse"
 
 
 @pytest.mark.parametrize(("master", "error"), [("local[1]", InputError), ("spark://host:7077", TryAgain)])
