@@ -28,7 +28,7 @@ from airflow_mirror.operators.summaries import compact
 from airflow_mirror.triggers.job import JobTrigger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from airflow.sdk import Context
 
@@ -113,7 +113,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         except TaskDeferralTimeout:
             with closing(self):
                 self._prepare(mirror_from(self.mirror))
-                self._job = self._earlier_job(context)
+                self._job = next(self._earlier_jobs(context), None)
                 self.on_kill()
             raise
 
@@ -186,8 +186,8 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
             return False
         if self._runner is None:
             self._prepare(mirror)
-        job = self._earlier_job(context)
-        if job is None or not self.is_job_active(self.get_job_status(job, context)):
+        running = (j for j in self._earlier_jobs(context) if self.is_job_active(self.get_job_status(j, context)))
+        if (job := next(running, None)) is None:
             return False
         self._see_out(job, context)
         return True
@@ -271,11 +271,16 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         if self.is_job_active(self.get_job_status(job, context)):
             self._see_out(job, context)
 
-    def _earlier_job(self, context: Context) -> Handle | None:
-        """Return the job that this task has started before, if it can be told: from any worker by its handle alone."""
+    def _earlier_jobs(self, context: Context) -> Iterator[Handle]:
+        """Yield the jobs that this task has started before: the one that is stored, which any worker knows, and the last.
+
+        They differ where a try was killed before it stored its handle.
+        """
         store: Any = context.get("task_state_store")
-        kept: Handle | None = None if store is None else store.get(self.external_id_key)
-        return kept or self.runner.find(self._job_name(context))
+        if store is not None and (kept := store.get(self.external_id_key)):
+            yield kept
+        if (last := self.runner.find(self._job_name(context))) is not None:
+            yield last
 
     def _job_name(self, context: Context) -> str:
         ti = context["ti"]

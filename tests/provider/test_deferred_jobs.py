@@ -278,7 +278,7 @@ def test_retry_that_asks_for_something_else_runs_its_job_behind_the_one_that_run
     assert kept == "no store" or context["task_state_store"]["mirror_job"] == after
 
 
-@pytest.mark.parametrize("kept", ["handle", "killed before"])
+@pytest.mark.parametrize("kept", ["handle", "killed before", "of the try before"])
 @pytest.mark.parametrize("operator", [StartMirrorOperator, VerifyMirrorOperator])
 def test_retry_of_a_mirror_that_was_edited_fails_behind_the_job_that_runs(
     context: dict[str, Any], mirror: dict[str, Any], operator: Any, kept: str, monkeypatch: pytest.MonkeyPatch
@@ -287,6 +287,13 @@ def test_retry_of_a_mirror_that_was_edited_fails_behind_the_job_that_runs(
     wait = deferred(context, mirror, operator)
     if kept == "killed before":
         context["task_state_store"].clear()
+    elif kept == "of the try before":  # another one was begun since, and its try killed before it could store that
+        stored = dict(context["task_state_store"])
+        ends(wait, lambda path: path.write_text(json.dumps({"state": "FAILED", "error": "x"})) and None)
+        context["task_state_store"].clear()
+        wait = deferred(context, mirror, operator)
+        assert (wait.kwargs or {})["external_id"]["generation"] == 2
+        context["task_state_store"].update(stored)
     context["ti"].try_number, context["ti"].max_tries = 2, 1
     pauses = list[float]()
 
