@@ -36,6 +36,7 @@ from airflow_mirror.plan.owned import active_topics, not_active
 from airflow_mirror.plan.ownership import claim
 from airflow_mirror.plan.requirements import not_ours
 from airflow_mirror.plan.store import differing_fields
+from airflow_mirror.plan.upstream import Upstream
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.maps import mapped_topics
 from airflow_mirror.sync.passes import SAID, Pass, PassReport, Sides, listed
@@ -170,7 +171,8 @@ class TopicFollower(Pass[AmendingReport]):
             found.topics += one.topics
             found.findings |= one.findings
             found.left_out |= one.left_out
-            found.upstream = replace(one.upstream, owners={**found.upstream.owners, **one.upstream.owners})
+            if one.upstream.cluster_id:  # else it could not be drafted, and says nothing of where records come from
+                found.upstream = _both(found.upstream, one.upstream)
         return found
 
     def _make(self, one: Plan, topic: TopicPlan, new: bool) -> None:
@@ -231,3 +233,8 @@ class TopicFollower(Pass[AmendingReport]):
         ]
         if more:
             self._last = self._decide(self._last, more, [], now)
+
+
+def _both(first: Upstream, then: Upstream) -> Upstream:
+    """Return what two looks at one source say, each of other topics."""
+    return replace(then, owners={**first.owners, **then.owners}, is_target=first.is_target or then.is_target)

@@ -276,6 +276,7 @@ def test_topics_that_may_not_join_are_listed_and_others_do(world: World) -> None
     shown = report.to_dict()
     assert shown["left_out"]["count"] == 6 and len(shown["said"]) == 1
     assert shown["said"][0].startswith("6 left out, as t-data: target_data: it holds data")
+    assert owned_topics(MemoryLedger(world.records))["t-new"].upstream == ("src",), "also behind one that can't be read"
 
 
 def test_on_a_source_that_is_a_target_topics_join_at_the_second_look(world: World) -> None:
@@ -289,6 +290,16 @@ def test_on_a_source_that_is_a_target_topics_join_at_the_second_look(world: Worl
     world.upstream = Upstream("src", {"t-new": Owned(topic_id="x", mirror="up", source_id="dc0")}, is_target=True)
     assert process.follow(NOW_MS + 5_000).added == ["t-new"]
     assert owned_topics(MemoryLedger(world.records))["t-new"].upstream == ("dc0", "src")
+
+
+def test_topic_that_can_not_be_read_lets_none_join_at_the_first_look(world: World) -> None:
+    """It comes last, and nothing is known of the source by it."""
+    world.source.there |= {"t-new": 1, "t-read": 1}
+    world.refused["t-read"] = InputError("no DESCRIBE_CONFIGS on t-read")
+    world.upstream = Upstream("src", is_target=True)
+    process = world.process()
+    assert not process.follow(NOW_MS).added and not world.effects
+    assert process.follow(NOW_MS + 5_000).added == ["t-new"]
 
 
 def test_topic_that_gets_partitions_comes_from_where_it_came_from(world: World) -> None:
