@@ -144,7 +144,7 @@ def decide_each(
         source = Inventory(cluster_id=plan.source_cluster_id, brokers=0, topics={name: state})
         words = {t: why for t, why in there.refused.items() if t == plan.mirror.naming.target_topic(name)}
         its = replace(there, refused=words)
-        one = decide(plan.mirror, source, its, plan.known_topics, now, samples, plan.capabilities)
+        one = decide(plan.mirror, source, its, plan.known_topics, now, samples.of(name), plan.capabilities)
         if one.blocks:
             found.left_out[name] = "; ".join(map(str, one.blocks))
             continue

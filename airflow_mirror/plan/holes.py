@@ -91,6 +91,10 @@ class HoleSamples:
     bytes: Mapping[str, int] = field(default_factory=dict)
     keyless: Mapping[str, int] = field(default_factory=dict)
 
+    def of(self, topic: str) -> HoleSamples:
+        """Return what was found of one topic."""
+        return HoleSamples(*({topic: found[topic]} if topic in found else {} for found in vars(self).values()))
+
 
 def sample(
     source: ClientConfig, topics: Mapping[str, TopicState], *, committed: bool, keyed: Collection[str] = ()

@@ -106,6 +106,21 @@ def test_topic_that_is_blocked_is_left_out_alone() -> None:
     assert "no such codec" in found.left_out["orders.b"]
 
 
+@pytest.mark.parametrize(
+    ("samples", "why"),
+    [
+        (HoleSamples(unreadable={"orders.b": "no READ"}), "it can't be read: no READ"),
+        (HoleSamples(keyless={"orders.b": 7}), "it holds records without a key"),
+    ],
+)
+def test_topic_that_can_not_be_copied_leaves_out_no_other(samples: HoleSamples, why: str) -> None:
+    """The others bore its reason, and waited for it."""
+    here = {name: a_topic(name) for name in ("orders.a", "orders.b")}
+    found = decide_each(made("orders"), here, a_cluster(cluster_id="c2"), samples, NOW)
+    assert [t.source_topic for t in found.topics] == ["orders.a"]
+    assert found.left_out.keys() == {"orders.b"} and why in found.left_out["orders.b"]
+
+
 def test_two_topics_never_get_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not that of a topic which is mirrored, nor of one that appeared with it."""
     plan = made("orders")
