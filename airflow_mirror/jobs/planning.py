@@ -11,13 +11,14 @@ from dataclasses import replace
 from airflow_mirror.errors import LedgerMissing
 from airflow_mirror.jobs.start_memory import begun_at, copy_modes
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.ledger.decisions import Decisions
+from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, build
 from airflow_mirror.plan.build import Before
 from airflow_mirror.plan.ledger_store import last_between
 from airflow_mirror.plan.owned import former_ids, target_ids, topics_of
 from airflow_mirror.plan.recreated_topics import decisions_of
+from airflow_mirror.plan.requirements import target_topics
 from airflow_mirror.sync.taking_over import begun_before
 
 
@@ -35,18 +36,28 @@ def planned(
     """
     last = last_between(mirror.name, source, target, ledger, told)
     known = known_by_hand(mirror, source, target, ledger)
-    if last is not None and not by_hand:
-        known = {**known, **last.known_topics}
+    values = decisions_of(ledger)
+    still = _still_known(last, values, target) if last is not None else {}
+    if not by_hand:
+        known = {**known, **still}
     if mirror.begins_once and (by_hand or (last is None and known)):
         begun = begun_at(mirror, source, target, known)
     else:
         begun = begun_before(mirror, last, source, target)
-    values = decisions_of(ledger)
+    configs = {topic: configs for topic, configs in last.final_configs.items() if topic in still} if last else {}
     plan = build(
-        mirror, source, target, known, probe_target=probe,
-        before=Before(begun=begun, configs=last.final_configs if last else {}), decisions=values,
-    )  # fmt: skip
-    return replace(plan, superseded=former_ids(values, plan, target_ids(plan, target))), last
+        mirror, source, target, known, probe_target=probe, before=Before(begun=begun, configs=configs), decisions=values
+    )
+    return replace(plan, superseded=former_ids(values, target_topics(plan), target_ids(plan, target))), last
+
+
+def _still_known(last: Plan, values: Values, target: ClusterAdmin) -> dict[str, str]:
+    """Return the last plan's known topics without those that were created again: what is in these, others have written.
+
+    It knows them by name alone. All topics are asked for: of one that it had once the right to ask may be gone.
+    """
+    former = former_ids(values, last.known_topics, {name: info.topic_id for name, info in target.topics().items()})
+    return {topic: mode for topic, mode in last.known_topics.items() if topic not in former}
 
 
 def plan_to_read(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> Plan:

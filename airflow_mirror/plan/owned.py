@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -230,18 +230,17 @@ def claimed_ids(values: Values, topic_ids: Mapping[str, str]) -> dict[str, str]:
     return {t: (owned[t].topic_id if t in owned else "") or now for t, now in topic_ids.items()}
 
 
-def former_ids(values: Values, plan: Plan, topic_ids: Mapping[str, str]) -> dict[str, str]:
-    """Return those of the plan's target topics that are gone, or were created again, since it was decided whose they are.
+def former_ids(values: Values, topics: Iterable[str], topic_ids: Mapping[str, str]) -> dict[str, str]:
+    """Return those target topics that are gone, or were created again, since it was decided whose they are.
 
     :param topic_ids: present ids by name, of those that exist.
     :return: by name, the id that is decided about. Brokers without ids have none of these topics.
     """
-    ids = {t.target_topic: topic_ids.get(t.target_topic) for t in plan.topics}
     owned = owners(values)[0]
     return {
         t: owned[t].topic_id
-        for t, now in ids.items()
-        if t in owned and owned[t].topic_id and now not in ("", owned[t].topic_id)
+        for t in topics
+        if t in owned and owned[t].topic_id and topic_ids.get(t) not in ("", owned[t].topic_id)
     }
 
 

@@ -33,7 +33,7 @@ def recreated(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> dict[str, 
     :return: by name, the id that is decided about.
     """
     topic_ids = target_ids(plan, target)
-    former = former_ids(ledger.values(), plan, topic_ids)
+    former = former_ids(ledger.values(), target_topics(plan), topic_ids)
     return {t: i for t, i in former.items() if t in topic_ids and plan.superseded.get(t) != i}
 
 

@@ -160,6 +160,30 @@ def test_the_last_plan_on_the_target_is_continued(world: World) -> None:
     assert made() == anew
 
 
+@pytest.mark.parametrize(("offsets", "level"), [("auto", "block"), ("mapped", "warn")])
+def test_what_others_wrote_into_a_topic_that_was_created_again_is_foreign(world: World, offsets: str, level: str) -> None:
+    """The last plan knows it by name, and the mirror's own topic had another id."""
+    world.create("orders", "users")
+    world.own("orders", topic_id="another")
+    world.own("users")
+    mirror = a_mirror(name="flow", topics=["orders", "users"], keep_configs=["retention.ms"], offsets=offsets)
+    topics = [
+        topic_plan(t, {0: 0}, source_topic_id=world.src_id(t), configs={"retention.ms": "5"}) for t in mirror.topics
+    ]
+    clusters = {"source_cluster_id": world.src.cluster_id, "target_cluster_id": world.dst.cluster_id}
+    mode = "mapped" if offsets == "mapped" else "identical"
+    last = replace(plan_of(mirror, *topics, **clusters), known_topics={t: mode for t in mirror.topics})
+    ledger_store.keep(last, world.dst.state, world.dst.ledger)
+    Path("flow.json").write_text(json.dumps(mirror.to_dict()), encoding="utf-8")
+    world.dst.topics["orders"].set({"retention.ms": "7"})
+    world.run("--json", "--mirror", "flow.json")
+    plan = json.loads(world.out)
+    (found,) = [one for one in plan["findings"] if one["check"] == "target_data"]
+    assert (found["level"], found["object"]) == (level, "target topic 'orders'")
+    assert "it holds data that this mirror did not write" in found["evidence"]
+    assert plan["topics"][0]["configs"]["retention.ms"] == "7", "its owner's"
+
+
 def test_checks_that_passed_are_one_line_unless_they_are_asked_for(world: World) -> None:
     world.create("orders")
     world.own("orders")
