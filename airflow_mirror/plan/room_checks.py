@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from airflow_mirror.plan import growing
 from airflow_mirror.plan.configs import is_held_by_lag
 from airflow_mirror.plan.findings import Checks, Finding, block, several, warn
+from airflow_mirror.plan.inventory import TopicState
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.wording import count, duration, size, some
 
@@ -139,5 +140,19 @@ def _left(s: Situation) -> list[tuple[int, int]] | None:
     for pair, topic in zip(s.pairs, s.topics, strict=True):
         replicas = topic.replication_factor if pair.target is None else pair.target.info.replication_factor
         held = (s.target.sizes or {}).get(pair.target_topic, 0) if pair.ours else 0
-        left.append((replicas, max(0, s.source.sizes.get(pair.source.info.name, 0) - held)))
+        left.append((replicas, max(0, _to_copy(pair.source, s.source.sizes.get(pair.source.info.name, 0)) - held)))
     return left
+
+
+def _to_copy(topic: TopicState, bytes_: int) -> int:
+    """Return how much of a source topic lies behind the mirror's start, as its offsets have it.
+
+    Of one in tiered storage the size is that of a sample of just these, or of what lies on brokers, which is the newest.
+
+    :param bytes_: the topic's size.
+    """
+    there = sum(end - topic.starts[p] for p, end in topic.ends.items())
+    ahead = sum(end - min(topic.begins[p], end) for p, end in topic.ends.items())
+    if topic.tiered:
+        return bytes_ if ahead else 0
+    return bytes_ * ahead // there if there else bytes_

@@ -42,7 +42,7 @@ def a_topic(
     spans: Any = ((0, 100), (0, 0), (0, 7)),
     replicas: int = 3,
     stable: dict[int, int] | None = None,
-    begins: None = None,
+    begins: dict[int, int] | None = None,
     static: dict[str, str] | None = None,
     **overrides: Any,
 ) -> TopicState:

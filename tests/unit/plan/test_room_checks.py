@@ -72,6 +72,25 @@ def test_what_the_target_holds_of_this_mirror_needs_no_disk() -> None:
 
 
 @pytest.mark.parametrize(
+    ("begin", "tiered", "level"), [(1000, "false", "pass"), (1000, "true", "pass"), (0, "false", "block")]
+)
+def test_what_lies_before_the_start_needs_no_disk(begin: int, tiered: str, level: str) -> None:
+    """With start="latest", or behind another tool's group, next to nothing is copied of a log of any length."""
+    topic = a_topic(spans=((0, 1000),) * 3, begins=dict.fromkeys(range(3), begin), remote_storage_enable=tiered)
+    quota = {QuotaEntity.of(user="mirror"): {"consumer_byte_rate": 1e6}}
+    here = a_cluster(topic, sizes={"orders": 30 * GB}, quotas=quota)
+    made = plan(here, usable_bytes=dict.fromkeys((1, 2, 3), GB))
+    assert levels(made, "disk") == [level]
+    assert ("at least" in findings(made, "quotas")[0][2]) is (level == "block")
+
+
+def test_a_part_of_a_log_counts_by_its_offsets() -> None:
+    topic = a_topic(spans=((600, 1000), (0, 600)), begins={0: 900, 1: 550}, replicas=1)
+    made = plan(a_cluster(topic, sizes={"orders": 30 * GB}), usable_bytes={1: 3 * GB})
+    assert findings(made, "disk")[0][2].startswith("the copy takes 4.5 GB with all replicas")
+
+
+@pytest.mark.parametrize(
     ("usable", "sizes", "said"),
     [
         ({}, {"orders": 1}, "free disk of the target (no DESCRIBE on the cluster)"),
