@@ -36,8 +36,7 @@ def without_returning(
 
     :raises NothingMatches: none is left.
     """
-    back = upstream.returning(names, target_id)
-    renamed = tuple(name for name in back if mirror.naming.target_topic(name) != name)
+    renamed = _renamed(mirror, names, upstream, target_id)
     kept = [name for name in names if name not in renamed and name not in upstream.traces]
     if not kept:
         raise NothingMatches(mirror.topics, mirror.exclude_topics, names, renamed)
@@ -80,9 +79,18 @@ def other_topics(mirror: Mirror, source: ClusterAdmin) -> tuple[str, ...]:
 def missing_topics(plan: Plan, source: ClusterAdmin) -> list[str]:
     """Return the source's topics that match the plan's mirror but are not in the plan, sorted: they appeared later.
 
-    Nothing copies them, so a cutover would lose them.
+    Nothing copies them, so a cutover would lose them. One that came from the target when the plan was made is among them
+    once applications write to it.
     """
-    planned = {t.source_topic for t in plan.topics} | set(plan.returning)
+    planned = {t.source_topic for t in plan.topics}
     found = sorted(n for n in source.topic_names() if n not in planned and plan.mirror.selects_topic(n))
-    traces = read_upstream(source, found).traces if found else frozenset()
-    return [name for name in found if name not in traces]
+    if not found:
+        return []
+    upstream = read_upstream(source, found)
+    left_out = upstream.traces.union(_renamed(plan.mirror, found, upstream, plan.target_cluster_id))
+    return [name for name in found if name not in left_out]
+
+
+def _renamed(mirror: Mirror, names: Collection[str], upstream: Upstream, target_id: str) -> tuple[str, ...]:
+    """Return the topics that would return to the target under another name."""
+    return tuple(n for n in upstream.returning(names, target_id) if mirror.naming.target_topic(n) != n)

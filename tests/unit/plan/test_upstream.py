@@ -173,6 +173,9 @@ def test_a_mesh_by_prefix_leaves_out_what_returns(monkeypatch: pytest.MonkeyPatc
     ]
     assert missing_topics(made, source) == [], "a cutover does not miss it"  # type: ignore[arg-type]
     assert Plan.from_json(made.to_json()) == made
+    (there,) = fed_by("c2", "kafka_dc2.orders").items()
+    source.said = {there[0]: {**there[1], "opened_by": "h", "opened_at": NOON}}
+    assert missing_topics(made, source) == ["kafka_dc2.orders"], "applications own it by now"  # type: ignore[arg-type]
 
 
 def test_names_alone_make_no_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
