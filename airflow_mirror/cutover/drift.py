@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from airflow_mirror.cutover.attempt import Attempt
+from airflow_mirror.kafka.model import same_topic
 from airflow_mirror.plan.selection import missing_topics
 
 _KEPT = "the next plan leaves it out, and its copy is the mirror's until 'airflow-mirror retire' gives it up"
@@ -16,7 +17,7 @@ def drift(run: Attempt) -> list[str]:
     for t in run.plan.topics:
         source, target = there.get(t.source_topic), here.get(t.target_topic)
         # By id: a topic that was created again in the same name has other records at the offsets that were copied.
-        if source is None or source.topic_id != t.source_topic_id:
+        if source is None or not same_topic(t.source_topic_id, source.topic_id):
             lines.append(f"source topic {t.source_topic!r} was {'deleted' if source is None else 're-created'}: {_KEPT}")
         elif source.partitions != t.partitions:
             lines.append(f"source topic {t.source_topic!r} has {source.partitions} partitions, the plan {t.partitions}")

@@ -30,6 +30,17 @@ class TopicInfo:
     replication_factor: int
 
 
+def same_topic(planned: str | None, found: str) -> bool:
+    """Return whether a topic may be the one that was seen before, by its id.
+
+    Where it has none, then or now, only the log tells. Brokers before 2.8 have none, and each topic gets one when they
+    are upgraded.
+
+    :param planned: its id then; "" where it had none, None where it was not noted. :param found: its id now, likewise.
+    """
+    return not planned or not found or planned == found
+
+
 # States of a group that nobody is in; an unknown one is Dead. In these Kafka lets a non-member set its offsets.
 NO_MEMBERS = ("Empty", "Dead")
 

@@ -16,6 +16,7 @@ from airflow_mirror.jobs.progress.wording import progress_line
 from airflow_mirror.jobs.runner import process, state
 from airflow_mirror.jobs.runner.active import SILENCE_S
 from airflow_mirror.jobs.runner.local import TAIL
+from airflow_mirror.kafka.model import same_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -267,7 +268,7 @@ def differences(tail: ActiveTail, mirror: Mirror, plan: Plan) -> list[Difference
         ]
     for name in sorted(planned.keys() & copied.keys()):
         was, now = copied[name], planned[name]
-        if was.source_topic_id != now.source_topic_id:
+        if not same_topic(was.source_topic_id, now.source_topic_id):
             found.append(Difference(f"topic {name!r}: created again on the source since"))
         if (was.target_topic, was.mode) != (now.target_topic, now.mode):
             found.append(

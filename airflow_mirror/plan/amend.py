@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.model import TopicInfo
+from airflow_mirror.kafka.model import TopicInfo, same_topic
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.plan import holes
 from airflow_mirror.plan.build import decide, owned_there
@@ -55,7 +55,7 @@ def changes(plan: Plan, there: Mapping[str, TopicInfo]) -> Changes:
     :param there: all that the source shows.
     """
     planned = {t.source_topic: t for t in plan.topics}
-    same = {name for name, t in planned.items() if name in there and there[name].topic_id == t.source_topic_id}
+    same = {name for name, t in planned.items() if name in there and same_topic(t.source_topic_id, there[name].topic_id)}
     return Changes(
         new=tuple(sorted(name for name in there.keys() - planned.keys() if plan.mirror.selects_topic(name))),
         grown=tuple(sorted(name for name in same if there[name].partitions > planned[name].partitions)),

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import HoldTooShort, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import same_topic
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.wire.errors import UnknownTopic
 
@@ -84,7 +85,7 @@ class FiniteHold:
         # happens between two requests here.
         try:
             infos = self._source.topics(self._by_name)
-            same = {name for name, info in infos.items() if info.topic_id == self._by_name[name]}
+            same = {name for name, info in infos.items() if same_topic(self._by_name[name], info.topic_id)}
             begins = {tp: start for tp, start in self._begins.items() if tp.topic in same}
             old = too_old(self._source, begins, self._hold_ms, TO_GO_ON, int(self._now_s() * 1000))
         except (TryAgain, UnknownTopic):  # the copy itself says that the source is away

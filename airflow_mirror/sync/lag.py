@@ -10,6 +10,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import InputError, NeedsHuman, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.held import Held
+from airflow_mirror.kafka.model import same_topic
 from airflow_mirror.plan import Plan
 from airflow_mirror.wording import some
 
@@ -114,7 +115,7 @@ def gone(plan: Plan, source: ClusterAdmin) -> dict[str, str]:
     return {
         t.source_topic: AGAIN if t.source_topic in ids else DELETED
         for t in plan.topics
-        if ids.get(t.source_topic) != t.source_topic_id
+        if t.source_topic not in ids or not same_topic(t.source_topic_id, ids[t.source_topic])
     }
 
 

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import same_topic
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger.decisions import Decisions
 from airflow_mirror.ledger.state import State
@@ -213,7 +214,7 @@ def same(topics: Iterable[TopicPlan], ids: Mapping[str, str], report: PassReport
     for t in topics:
         if t.source_topic not in ids:
             report.left_out.append(f"{t.source_topic}: the source has no such topic any more")
-        elif ids[t.source_topic] != t.source_topic_id:
+        elif not same_topic(t.source_topic_id, ids[t.source_topic]):
             report.left_out.append(f"{t.source_topic}: the source's topic was created again")
         else:
             found.append(t)

@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 
 from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.errors import BrokerError, InputError, LeaseLost, LeaseUnconfirmed, MirrorError, TryAgain
-from airflow_mirror.kafka.model import TopicInfo
+from airflow_mirror.kafka.model import TopicInfo, same_topic
 from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.amend import Draft, changes, draft
@@ -226,10 +226,11 @@ class TopicFollower(Pass[AmendingReport]):
         if same[0] != same[1] or differing_fields(self._last.mirror, plan.mirror):
             return  # whoever starts a tail of that plan is told how it differs
         known = {t.source_topic: t.partitions for t in self._last.topics}
-        ids = {name: info.topic_id for name, info in there.items()}
         added = {t.source_topic: t for one in plan.amendments for t in one.topics}
         more = [
-            t for name, t in added.items() if ids.get(name) == t.source_topic_id and t.partitions > known.get(name, 0)
+            t
+            for name, t in added.items()
+            if name in there and same_topic(t.source_topic_id, there[name].topic_id) and t.partitions > known.get(name, 0)
         ]
         if more:
             self._last = self._decide(self._last, more, [], now)

@@ -20,6 +20,7 @@ from airflow_mirror.copy.opening.journal import Journal
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import identity, priming
 from airflow_mirror.errors import ForeignData, PartitionStopped, SourceGone, SourceTruncated
+from airflow_mirror.kafka.model import same_topic
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.cluster import WireCluster
@@ -194,7 +195,7 @@ def check_same_topic(found: str | UnknownTopic, one: CopyRange, copied_to: Calla
             "Its copied records stay on the target. Plan again without it, or grant the right to describe it again.",
         ) from found  # fmt: skip
     # "": the broker has none, or answered with an error that passes; who fetches by the id is told by the leader.
-    if one.source_topic_id is not None and found not in ("", one.source_topic_id):
+    if not same_topic(one.source_topic_id, found):
         raise SourceGone(
             one.source_topic, one.partition, *affected(one, copied_to()),
             f"the source topic was deleted and created again (id {one.source_topic_id} when planned, {found} now)",

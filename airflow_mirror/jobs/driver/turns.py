@@ -27,6 +27,7 @@ from airflow_mirror.jobs.driver.tail_states import TABLE, Event, State
 from airflow_mirror.jobs.request import TURN_S
 from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import same_topic
 from airflow_mirror.plan.model import Plan, TopicPlan
 
 log = logging.getLogger(__name__)
@@ -204,7 +205,11 @@ class Tail:
         """
         planned = {t.source_topic: t for t in plan.topics}
         found = source.topics(planned)
-        there = {name: t for name, t in planned.items() if name in found and found[name].topic_id == t.source_topic_id}
+        there = {
+            name: t
+            for name, t in planned.items()
+            if name in found and same_topic(t.source_topic_id, found[name].topic_id)
+        }
         for name in there.keys() - set(running):
             self.gone.pop(name, None)  # a broker had not heard of it, or nobody could see it
         left = planned.keys() - there.keys() - set(running) - self.gone.keys()

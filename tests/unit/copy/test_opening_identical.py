@@ -11,7 +11,7 @@ from airflow_mirror.copy.opening.answers import Answers, TargetAnswers
 from airflow_mirror.copy.opening.journal import Journal
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import identity, priming
-from airflow_mirror.errors import PartitionStopped
+from airflow_mirror.errors import PartitionStopped, SourceGone
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import records
 from airflow_mirror.wire.batch import RawBatch, iter_batches
@@ -87,3 +87,16 @@ def test_fillers_of_another_mirror_are_no_priming_of_ours(monkeypatch: pytest.Mo
     target = Target(monkeypatch, one, 700, identity.filler_producer_id("another", one.target))
     with pytest.raises(PartitionStopped):
         target.open(source_start=900)
+
+
+@pytest.mark.parametrize(("planned", "found"), [("", "X"), (None, "X"), ("X", ""), ("X", "X")])
+def test_topic_without_an_id_then_or_now_is_the_planned_one(planned: str | None, found: str) -> None:
+    """Brokers that are upgraded to 2.8 give ids to topics that had none; what is in the log tells the rest."""
+    one = CopyRange(source_topic="t", target_topic="t", partition=4, start_offset=0, source_topic_id=planned)
+    identical.check_same_topic(found, one, lambda: 0)
+
+
+def test_topic_of_another_id_is_another_one() -> None:
+    one = CopyRange(source_topic="t", target_topic="t", partition=4, start_offset=0, source_topic_id="X")
+    with pytest.raises(SourceGone, match="created again"):
+        identical.check_same_topic("Y", one, lambda: 0)

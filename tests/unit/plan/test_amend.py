@@ -47,6 +47,15 @@ def test_what_is_new_grown_gone_and_created_again_is_told_apart() -> None:
     assert (found.gone, found.again) == (("orders.us",), ("users",))
 
 
+def test_topic_that_gets_an_id_was_not_created_again() -> None:
+    """As all do while a mirror runs whose source is upgraded to 2.8."""
+    plan = made("orders")
+    before = replace(plan, topics=(replace(plan.topics[0], source_topic_id=""),))
+    assert changes(before, infos(orders=3)).again == ()
+    assert changes(before, infos(orders=4)).grown == ("orders",)
+    assert changes(plan, {"orders": TopicInfo("orders", "", 3, 3)}).again == (), "a broker that tells no id for now"
+
+
 def test_broker_that_shows_fewer_partitions_changes_nothing() -> None:
     """It has not heard of the others yet."""
     plan = made("orders")
