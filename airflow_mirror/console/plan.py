@@ -22,6 +22,7 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.markdown import render
+from airflow_mirror.plan.ownership import hold_data
 from airflow_mirror.plan.requirements import require_active
 from airflow_mirror.wording import wrapped
 
@@ -84,11 +85,11 @@ def said(blocks: Sequence[str]) -> int:
 
 
 def _refusals(ledger: Ledger, plan: Plan, target: ClusterAdmin) -> list[str]:
-    """Return why topics are not this mirror's to write to. Without a ledger, the plan's checks say what can be said."""
+    """Return why topics are not this mirror's to write to, or nobody knows. Without a ledger a first plan begins one."""
     try:
         require_active(ledger, plan, target)
-    except LedgerMissing:
-        return []
+    except LedgerMissing as e:
+        return [str(e)] if hold_data(plan, target) else []
     except (MirrorCutOver, TopicsOwned) as e:
         return [str(e)]
     return []

@@ -60,12 +60,16 @@ def begin(plan: Plan, target: ClusterAdmin) -> Ledger:
     try:
         ledger.values()
     except LedgerMissing:  # also one whose creation was cut short
-        found = target.topics(target_topics(plan)).values()
-        partitions = [TopicPartition(info.name, p) for info in found for p in range(info.partitions)]
-        if any(end > 0 for end in target.offsets(partitions, "latest").values()):
+        if hold_data(plan, target):
             raise
         ledger.create()
     return ledger
+
+
+def hold_data(plan: Plan, target: ClusterAdmin) -> bool:
+    """Return whether anybody has written into the plan's target topics: without a ledger nobody knows who."""
+    topics = target_topics(plan)
+    return _empty(topics, target) != set(topics)
 
 
 def claim(

@@ -228,6 +228,9 @@ def test_topics_in_production_and_a_lost_ledger_block(world: World) -> None:
     world.dst.create("orders")  # nobody has begun: the plan's own checks say whether the topics hold data
     assert world.plan(["orders"])["known_topics"] == {"orders": "identical"} and world.status == 0
     Writer(world.dst.topics["orders"].logs[0]).plain(1)
+    for offsets in ("identical", "mapped"):  # the latter would only warn of data that stay
+        world.plan(["orders"], "--offsets", offsets)
+        assert world.status == 1 and "ledger init" in world.said, "no job would begin"
     assert world.plan(["orders"])["known_topics"] == {} and world.status == 1
 
 
