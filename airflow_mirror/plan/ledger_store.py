@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from airflow_mirror.errors import InputError, LedgerMissing, PlanNotKept, TryAgain
+from airflow_mirror.errors import InputError, LedgerMissing, LedgerNewer, PlanNotKept, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger import state
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.records import AMENDMENT, LAST_AMENDMENT, LAST_PLAN, PLAN
 from airflow_mirror.ledger.state import State
 from airflow_mirror.plan.amendment import amended, chain
-from airflow_mirror.plan.model import Amendment, Plan
+from airflow_mirror.plan.model import Amendment, Plan, newer_parts
 from airflow_mirror.plan.owned import with_key_partitions
 from airflow_mirror.plan.requirements import require_own_name
 from airflow_mirror.plan.store import KEEP
@@ -213,15 +213,20 @@ def last_between(
 ) -> Plan | None:  # fmt: skip
     """Return the plan that a mirror's next one continues from; None if there is none for these clusters.
 
+    One that an older version of the package made, or that is damaged, is as one that was not kept: a new plan is what
+    helps, and the ledger says which topics are the mirror's.
+
     :param told: is told why one that was made does not count.
-    :raises LedgerLost: nobody knows.
+    :raises LedgerLost: nobody knows. :raises LedgerNewer: a newer version of the package made it.
     """
     try:
         plan_hash = last_hash(ledger.values(), mirror)
         last = fetch(plan_hash, mirror, target, ledger) if plan_hash else None
     except LedgerMissing:  # nothing was ever planned
         return None
-    except PlanNotKept as e:
+    except LedgerNewer:
+        raise
+    except InputError as e:  # it is not kept, or this version can't load it
         told(f"no earlier plan to continue from: {e}")
         return None
     clusters = source.cluster_id(), target.cluster_id()
@@ -251,12 +256,18 @@ def _whose(key: str) -> str:
 def plan_in(found: Mapping[str, bytes], mirror: str, plan_hash: str) -> Plan:
     """Return a plan from the target's state.
 
-    :raises PlanNotKept: it is not there, or not complete. :raises InputError: what is there is not this plan.
+    :raises PlanNotKept: it is not there, or not complete. :raises LedgerNewer: a newer version of the package made it.
+    :raises InputError: what is there is not this plan, or an older version made it.
     """
     text = PLAN.text(found, mirror, plan_hash)
     if text is None:
         raise PlanNotKept(mirror, plan_hash)
-    plan = Plan.from_json(text)
+    try:
+        plan = Plan.from_json(text)
+    except InputError as e:
+        if newer := newer_parts(text):
+            raise PLAN.unread(newer, mirror, plan_hash) from e
+        raise
     if plan.hash != plan_hash:
         raise InputError(f"the target's ledger holds plan {plan.hash} as {plan_hash}. Make the plan again.")
     return plan

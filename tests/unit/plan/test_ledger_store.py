@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from airflow_mirror.errors import InputError, PlanNotKept, TryAgain
+from airflow_mirror.errors import InputError, LedgerNewer, PlanNotKept, TryAgain
 from airflow_mirror.kafka.permit import Permit, unfenced
+from airflow_mirror.ledger import state
 from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.plan import Plan, ledger_store
 from airflow_mirror.plan.ledger_store import dag_of, keep, last_hash, plan_in
@@ -25,6 +28,23 @@ def ledger() -> MemoryLedger:
 def plans(small_records: Callable[[int], None]) -> MemoryState:
     small_records(500)
     return MemoryState()
+
+
+@pytest.fixture
+def stored(
+    ledger: MemoryLedger, plans: MemoryState, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Any], MemoryLedger]:  # fmt: skip
+    """Returns the ledger of a target that holds something else in place of its last plan."""
+    monkeypatch.setattr(state, "state_of", lambda *_, **__: plans)
+
+    def put(other: Any) -> MemoryLedger:
+        plan = a_plan()
+        keep(plan, plans, ledger)
+        plans.write(dict.fromkeys(plans.read()))
+        plans.write(PLAN.pieces(json.dumps(other), plan.mirror.name, plan.hash))
+        return ledger
+
+    return put
 
 
 def found(plans: MemoryState, plan: Plan) -> Plan:
@@ -77,6 +97,33 @@ def test_another_plan_under_its_hash_is_refused(ledger: MemoryLedger, plans: Mem
     swapped = {key.replace(other.hash, plan.hash): value for key, value in plans.read().items()}
     with pytest.raises(InputError, match=f"holds plan {other.hash} as {plan.hash}"):
         plan_in(swapped, plan.mirror.name, plan.hash)
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (lambda plan: {**plan, "version": 1}, "not of version"),
+        (lambda plan: {**plan, "hash": "0" * 64}, "its hash"),  # as where a release adds a field
+        (lambda _: {}, "not a plan"),
+    ],
+)
+def test_last_plan_that_can_not_be_loaded_is_no_last_plan(
+    other: Callable[[dict[str, Any]], Any], why: str, stored: Callable[[Any], MemoryLedger]
+) -> None:
+    """It ended planning for good, with the advice to plan."""
+    told: list[str] = []
+    ledger = stored(other(json.loads(a_plan().to_json())))
+    assert ledger_store.last_between(a_plan().mirror.name, None, None, ledger, told.append) is None  # type: ignore[arg-type]
+    assert len(told) == 1 and told[0].startswith("no earlier plan to continue from: ") and why in told[0]
+
+
+@pytest.mark.parametrize("more", [{"version": 3}, {"later": 1}, {"mirror": {**a_plan().mirror.to_dict(), "later": 1}}])
+def test_last_plan_of_a_newer_version_is_not_passed_over(
+    more: dict[str, Any], stored: Callable[[Any], MemoryLedger]
+) -> None:
+    ledger = stored({**json.loads(a_plan().to_json()), **more})
+    with pytest.raises(LedgerNewer, match=rf"plan {a_plan().hash[:12]} that this version can't read"):
+        ledger_store.last_between(a_plan().mirror.name, None, None, ledger)  # type: ignore[arg-type]
 
 
 def test_interrupted_keeping_names_no_plan_that_is_not_there(ledger: MemoryLedger, plans: MemoryState) -> None:
