@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.configs import BY_LAG, Rules
 from airflow_mirror.plan.findings import LEVELS, PASS, Finding, passed
 from airflow_mirror.plan.model import PRIME_OFFSETS_PER_S, Plan, TopicPlan
 from airflow_mirror.wording import count, duration, plain, size
@@ -37,8 +39,8 @@ def render(plan: Plan, *, every_check: bool = True) -> str:
         ),
         *_holes(plan),
         "## Settings",
-        "During the copy every topic has `cleanup.policy=delete`, no retention, `compression.type=producer` and the "
-        "records' own times. These settings apply afterwards:",
+        f"During the copy every topic has {_held(plan.mirror)}, `compression.type=producer` and the records' own times. "
+        "These settings apply afterwards:",
         table(("topic", "settings", "not carried over"), (_settings(t) for t in plan.topics)),
         "## Consumer groups",
         _groups(plan),
@@ -100,6 +102,16 @@ def _padding(t: TopicPlan, markers: str) -> tuple[str, ...]:
     else:
         cost = size(t.holes.bytes), duration(t.holes.padding_s(markers, t.partitions))
     return t.source_topic, f"{t.holes.count:,}", f"{t.holes.share:.0%}", f"{t.holes.runs:,}", t.filler, *cost
+
+
+def _held(mirror: Mirror) -> str:
+    """Return by which policy and retention topics are on hold."""
+    rules = Rules.of(mirror)
+    policy = "`cleanup.policy=delete`"
+    if rules.by_lag:
+        policy += f" (a compacted one its own, and {' and '.join(f'`{key}={value}`' for key, value in BY_LAG.items())})"
+    ends = mirror.hold_retention_ms is not None
+    return f"{policy}, {f'`retention.ms={rules.retention_ms}`' if ends else 'no retention'}"
 
 
 def _settings(t: TopicPlan) -> tuple[str, ...]:

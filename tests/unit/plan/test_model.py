@@ -59,6 +59,19 @@ def test_a_plan_is_written_as_it_always_was(name: str, write: Callable[..., Any]
     assert write(a_plan()) == (GOLDEN / name).read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    ("mirror", "held"),
+    [
+        ({}, "`cleanup.policy=delete`, no retention, "),
+        ({"hold_retention_ms": 86_400_000}, "`cleanup.policy=delete`, `retention.ms=86400000`, "),
+        ({"compacted_hold": "lag"}, "`cleanup.policy=delete` (a compacted one its own, and `min.compaction.lag.ms=922"),
+    ],
+)
+def test_a_plan_says_how_its_topics_are_on_hold(mirror: dict[str, Any], held: str) -> None:
+    made = decide(a_mirror(**mirror), a_cluster(a_topic()), a_cluster(cluster_id="c2"), (), NOW)
+    assert f"During the copy every topic has {held}" in render(made)
+
+
 def test_a_plan_survives_its_json() -> None:
     made = a_plan()
     again = Plan.from_json(made.to_json())
