@@ -1,7 +1,7 @@
 """The record of a cutover: rewritten before and after every change, so that a kill at any moment leaves evidence.
 
 It is all that a cutover stores. A later process, perhaps on another host, reads from it what must be undone. Therefore
-each intent is on the target before its effect (:mod:`.kept`). It never holds a secret or a record.
+each intent is on the target before its effect (:mod:`.report_store`). It never holds a secret or a record.
 """
 
 from __future__ import annotations

@@ -30,8 +30,6 @@ from airflow_mirror.plan.recreated_topics import created_again, sentence
 from airflow_mirror.plan.refusals import refusals
 from airflow_mirror.plan.upstream import Upstream, read_upstream
 
-# What they found concerns the mirror, not a topic: the plan has said it.
-
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:

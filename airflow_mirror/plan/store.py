@@ -45,7 +45,7 @@ def write(plan: Plan, path: Path) -> None:
 class PlanDirectory:
     """Plans as files ``<hash>.json``, each with a readable ``<hash>.md``; the last :data:`KEEP` are kept.
 
-    They are what this host has made or asked for: those that may be carried out are on the target (:mod:`.kept`).
+    They are what this host has made or asked for: those that may be carried out are on the target (:mod:`.ledger_store`).
     """
 
     def __init__(self, directory: Path) -> None:

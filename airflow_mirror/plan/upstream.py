@@ -32,7 +32,7 @@ class Upstream:
     :param owners: what its ledger says about its topics, by name; a topic that is missing there belongs to no mirror.
     :param unreadable: why the ledger, which may be there, can't be read; empty if it was, or if there is none.
     :param is_target: mirrors write to the source, or have.
-    :param traces: its topics that hold traces of mirrors (:mod:`.traces`).
+    :param traces: its topics that hold traces of mirrors (:mod:`.mm2_topics`).
     :param ways_back: of its mirrors, those that are the way back of a cutover, each with when it was armed.
     """
 
