@@ -117,7 +117,7 @@ def build(
         here = replace(here, topics=with_age(here.topics, source, mirror, when))
     stores = registry_topics(source, here.topics)
     here = replace(here, registries=stores.stores, unread_stores=stores.unread)
-    left = other_topics(mirror, source)
+    left = other_topics(mirror, here.names)
     here = replace(here, gone=gone_topics(mirror, here.names, target))
     here = replace(here, other_topics=left, displaced=tuple(name for name in left if mirror.is_displaced(name)))
     there = replace(there, unfit_traces=unfit(target, mirror.trace_topics, mirror.trace_replication_factor, decisions))

@@ -70,9 +70,9 @@ def _is_seen(topic: str, cluster: ClusterAdmin) -> bool:
         return False
 
 
-def other_topics(mirror: Mirror, source: ClusterAdmin) -> tuple[str, ...]:
-    """Return the names of the source's topics that the mirror leaves out, sorted; without internal ones."""
-    names = (name for name in source.topic_names() if not is_internal(name, mirror.separator))
+def other_topics(mirror: Mirror, available: Collection[str]) -> tuple[str, ...]:
+    """Return the names of the source's topics that the mirror leaves out, in their order; without internal ones."""
+    names = (name for name in available if not is_internal(name, mirror.separator))
     return tuple(name for name in names if not mirror.selects_topic(name))
 
 
