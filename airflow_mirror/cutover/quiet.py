@@ -178,8 +178,6 @@ def written_by(log: WireCluster, tp: TopicPartition, start: int, end: int) -> li
     """Return a line for each producer that wrote data to [start, end), by its batches' headers; none for markers."""
     found: dict[tuple[int, int], tuple[int, int]] = {}
     for raw in data_batches(log, tp, start, end, committed=False):
-        if raw.header is not None and not raw.header.record_count:
-            continue  # the cleaner took its records
         producer = (-1, -1) if raw.header is None else (raw.header.producer_id, raw.header.producer_epoch)
         first, _ = found.get(producer, (max(raw.first_offset, start), end))
         found[producer] = first, min(raw.next_offset, end) - 1
