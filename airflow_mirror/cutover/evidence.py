@@ -66,9 +66,16 @@ def prove(
         # A link that was never decided: written into a report by hand, or its decision was refused and the report kept.
         if decided is not None and link not in decided:
             raise _broken(file, number, "the target's ledger has no such link")
-    for one, after in pairwise(decided or ()):
-        _require_next("the target's ledger", one, after)
+    _require_whole(decided or ())
     return reports
+
+
+def _require_whole(decided: Sequence[Link]) -> None:
+    ledger = "the target's ledger"
+    if decided and (decided[0].number, decided[0].before) != (1, ""):
+        raise _broken(ledger, decided[0].number, "what it follows is missing")
+    for one, after in pairwise(decided):
+        _require_next(ledger, one, after)
 
 
 def _broken(file: str, link: int | None, cause: str) -> NeedsHuman:
@@ -97,6 +104,10 @@ def _read(file: str, text: str, key: Ed25519PublicKey | None) -> Proven:
         raise _broken(file, own.number, f"it was changed: its digest is {found}, that of its link {own.report}")
     if any(link.mirror != values.get("mirror") for link in its):
         raise _broken(file, own.number, f"it is of mirror {values.get('mirror')!r}, its link of {own.mirror!r}")
+    # The links before its own are covered by no signature. Of another run, one would stand in for a report that was
+    # taken out.
+    if any(link.run != own.run for link in its):
+        raise _broken(file, own.number, "it carries a link of another run")
     if [link.number for link in its] != sorted({link.number for link in its}):
         raise _broken(file, own.number, "the links that it carries are not in order")
     signed_by = seal.get("key")

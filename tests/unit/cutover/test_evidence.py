@@ -94,6 +94,16 @@ def test_missing_link_is_named_between_its_neighbours() -> None:
     assert error.what == "c.json: link 2" and "missing between a.json and this file" in str(error)
 
 
+def test_link_of_another_run_does_not_stand_in_for_its_report() -> None:
+    """Links are public: that of a report which was taken out was put before the next one's own, which alone is signed."""
+    runs = four()
+    of = {run: json.loads(runs.files[f"{run}.json"])["seal"]["links"] for run in "bc"}
+    files = runs.changed("c.json", "seal", "links", to=of["b"] + of["c"])
+    del files["b.json"]
+    error = broken(files, PUBLIC, links(runs.ledger.values(), "m"))
+    assert error.what == "c.json: link 3" and "it carries a link of another run" in str(error)
+
+
 def test_swapped_files_are_named() -> None:
     files = four().files
     error = broken({name: files[name] for name in ("a.json", "b.json", "d.json", "c.json")})
@@ -131,6 +141,8 @@ def test_ledger_must_have_each_link_and_be_a_chain_itself() -> None:
     error = broken({"a.json": runs.files["a.json"]}, None, [decided[0], decided[2]])
     assert error.what == "the target's ledger: link 3"
     assert "no such link" in str(broken(runs.files, None, []))
+    error = broken({"d.json": runs.files["d.json"]}, None, decided[2:])
+    assert error.what == "the target's ledger: link 3" and "what it follows is missing" in str(error)
 
 
 def test_run_that_is_made_again_fills_its_own_gaps() -> None:
