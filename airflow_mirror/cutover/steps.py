@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from airflow_mirror.cutover import decision
@@ -53,7 +54,7 @@ from airflow_mirror.errors import (
     Undecided,
 )
 from airflow_mirror.ledger.records import ACTIVE
-from airflow_mirror.plan.owned import target_ids
+from airflow_mirror.plan.owned import owned_topics, target_ids
 
 CAUGHT_UP, FENCED, PROVEN, DRAINED, ENDING, VERIFIED, GROUPS_MOVED, QUIET, SEALED, CUT_OVER = (
     "CAUGHT_UP", "FENCED", "PROVEN", "DRAINED", "ENDING", "VERIFIED", "GROUPS_MOVED", "QUIET", "SEALED", "CUT_OVER",
@@ -161,13 +162,13 @@ def open_target(run: Attempt) -> dict[str, Any]:
     run.up = decision.open_behind(run.life, run.plan, run.up, ids, at, run.until_ms, pin, run.additions.decide_with)
     # Behind it the time limit must end nothing any more.
     run.fenced_until = None
-    return {"topics": len(ids), **_opened(run)}
+    return {"topics": len(ids), **_opened(run, time.time())}
 
 
-def _opened(run: Attempt) -> dict[str, Any]:
+def _opened(run: Attempt, at: float) -> dict[str, Any]:
     assert run.report.fence is not None and run.up is not None
     # For people: what counts is when a broker appended the record.
-    run.report.fence.opened = time.time()
+    run.report.fence.opened = at
     # As it was decided to go up: a retry that asks for something else completes what the first process has opened.
     run.report.fence.kept = kept = run.up.kept
     return {"fence_seconds": round(run.report.fence.seconds or 0.0, 3), "source": "fenced" if kept else "open"}
@@ -259,7 +260,19 @@ def finish_opening(run: Attempt) -> None:
     take_lease(run)
     # Of the last step only its record is left to do: it is decided, and nothing of it can be undone or done twice.
     *before, last = STEPS
-    walk(run, [*before, replace(last, do=_opened)], len(before))
+    walk(run, [*before, replace(last, do=partial(_opened, at=_decided_open_at(run)))], len(before))
+
+
+def _decided_open_at(run: Attempt) -> float:
+    """Return when it was decided that the target is open, whoever has gone on with it since; seconds since the epoch."""
+    assert run.report.fence is not None
+    topics, owned = {t.target_topic for t in run.plan.topics}, owned_topics(run.life)
+    # By the topics: each process that goes on with an opening decides about the fence anew. In full seconds, and so
+    # before the fence, perhaps.
+    opened = [one.opened_at for topic, one in owned.items() if topic in topics and one.opened_at is not None]
+    if not opened:  # a person has released them since
+        return decision.since_ms(run.life, run.mirror.name) / 1000
+    return max(run.report.fence.requested, datetime.fromisoformat(min(opened)).timestamp())
 
 
 def back_out(run: Attempt) -> None:

@@ -260,11 +260,14 @@ def not_kept(run: Attempt) -> None:
     run.up = fence_state(run.life.values(), name)
 
 
+OPENED_AT = "2026-11-20T02:00:07+00:00"
+
+
 def open_behind(run: Attempt) -> None:
-    """Decide that the target behind a fence that is up is open."""
+    """Decide that the target behind a fence that is up is open, at ``OPENED_AT``."""
     assert run.up is not None
     ids, pin = {t.target_topic: f"id-{t.target_topic}" for t in run.plan.topics}, decision.Pin(direction=None, tail=None)
-    run.up = decision.open_behind(run.life, run.plan, run.up, ids, "noon", run.until_ms, pin)
+    run.up = decision.open_behind(run.life, run.plan, run.up, ids, OPENED_AT, run.until_ms, pin)
 
 
 def a_run(tmp_path: Path, fence: Any, source: Any = None) -> Attempt:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +38,7 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from tests.unit.cutover.builders import (
+    OPENED_AT,
     Leases,
     Logs,
     a_run,
@@ -340,6 +342,10 @@ def cut_off_behind_opening(world: World) -> World:
     return fresh
 
 
+def interrupted(_: Attempt) -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("keep_fence", [True, False])
 def test_killed_behind_its_decision_to_open_a_cutover_goes_forward(
     world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch, keep_fence: bool
@@ -354,6 +360,26 @@ def test_killed_behind_its_decision_to_open_a_cutover_goes_forward(
     assert report.outcome == reports.DONE and report.undone == []
     assert report.fence is not None and report.fence.opened is not None and report.fence.kept == keep_fence
     assert found.calls == ([] if keep_fence else ["lift"]) and found.fenced == keep_fence
+
+
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_time_until_somebody_goes_on_with_an_opening_is_none_of_the_fence(
+    world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch, deaths: int
+) -> None:
+    """The report said that nobody could write for as long as the task was not cleared."""
+    monkeypatch.setattr(cutover, "reverify", lambda run: None)
+    opened = datetime.fromisoformat(OPENED_AT).timestamp()
+    assert world.run.report.fence is not None
+    world.run.report.fence.requested = opened - 7
+    found = cut_off_behind_opening(world)
+    if deaths == 2:
+        with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+            killed.setattr(steps, "finish_opening", interrupted)
+            cutover._run(found.run)
+        found = World(dir_of(world.run), raised=False)
+    report = cutover._run(found.run)
+    assert report.outcome == reports.DONE and report.opened_at == opened
+    assert report.fence is not None and report.fence.seconds == 7.0
 
 
 @pytest.mark.parametrize("meddle", [lambda w: setattr(w, "fenced", False), lambda w: w.source.ends.update({ORDERS: 101})])
