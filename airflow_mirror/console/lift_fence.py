@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Collection
 from typing import Any
 
 from airflow_mirror.console.clusters import add_source, add_target, config_of, target_of
@@ -17,10 +18,20 @@ from airflow_mirror.cutover.other_fences import let_in, lift_unexplained, unexpl
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.report import DONE
 from airflow_mirror.cutover.report_store import ReportStore
-from airflow_mirror.errors import FencedByAnother, InputError, LedgerLost, OpeningUnfinished, PlanNotKept, TryAgain
+from airflow_mirror.errors import (
+    FencedByAnother,
+    InputError,
+    LedgerLost,
+    MissingRight,
+    OpeningUnfinished,
+    PlanNotKept,
+    TryAgain,
+)
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import Acl
 from airflow_mirror.ledger.records import FENCE, LAST_PLAN
 from airflow_mirror.plan.ledger_store import last_hash
+from airflow_mirror.wire.errors import ApiNotServed
 
 _TEXT = """\
 Lift the fence that a cutover of the mirror left up, on any host, as is decided in the target's ledger: producers may
@@ -34,6 +45,8 @@ examples:
   airflow-mirror lift-fence --target kafka_dc2 --mirror dc1-to-dc2
   airflow-mirror lift-fence --target dst.properties --source src.properties --mirror dc1-to-dc2
 """
+
+_NOT_LOOKED = "rules that no record explains were not looked for"
 
 
 def add(commands: Any) -> None:
@@ -70,20 +83,31 @@ def _run(arguments: argparse.Namespace) -> int:
             try:
                 left = unexplained(on, name)
             except (TryAgain, LedgerLost, FencedByAnother) as e:
-                print(f"rules that no record explains were not looked for: {e}", file=sys.stderr)
+                print(f"{_NOT_LOOKED}: {e}", file=sys.stderr)
                 return int(arguments.unexplained)
+            # Who may not list rules, or has no broker that does, may have a fence by a function all the same.
+            except (MissingRight, ApiNotServed) as e:
+                print(f"{_NOT_LOOKED}: {e}", file=sys.stderr)
+                if not arguments.unexplained or arguments.fence == AclFence.kind:
+                    return int(arguments.unexplained)
+                left = []
             if arguments.unexplained:
-                for acl in lift_unexplained(on, name, left):
-                    print(f"lifted: {line(acl)}")
-                if (given := fence_of(arguments.fence, source)).kind != AclFence.kind:
-                    let_in(on, name, given)
-                    print(f"lifted: {arguments.fence} has let everybody in")
+                _lift_unexplained(arguments, on, left)
                 return 0
     for acl in left:
         print(f"no record explains: {line(acl)}", file=sys.stderr)
     if left:
         print("If these are no rules of yours, --unexplained removes them.", file=sys.stderr)
     return 1 if left else 0
+
+
+def _lift_unexplained(arguments: argparse.Namespace, on: Platform, left: Collection[Acl]) -> None:
+    name = arguments.mirror
+    for acl in lift_unexplained(on, name, left):
+        print(f"lifted: {line(acl)}")
+    if (given := fence_of(arguments.fence, on.source.admin)).kind != AclFence.kind:
+        let_in(on, name, given)
+        print(f"lifted: {arguments.fence} has let everybody in")
 
 
 def _decided(arguments: argparse.Namespace, target: ClusterAdmin) -> FenceState | None:

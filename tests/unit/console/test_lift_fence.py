@@ -27,6 +27,8 @@ from airflow_mirror.kafka.model import Acl
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.ledger_store import keep as keep_plan
+from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.errors import ApiNotServed
 from tests.builders import plan_of, rule, topic_plan
 from tests.driven.cluster import DrivenCluster
 from tests.driven.ledger import LedgerCluster
@@ -284,6 +286,28 @@ def test_gateway_that_was_shut_behind_its_lifting_is_opened_when_told(
     assert "has let everybody in" in capsys.readouterr().out
     fenced(target, "tuesday", phase=OPENED)
     assert target.lift(tmp_path, "--unexplained") == 1 and [target.called] * 2 == CALLS, "behind an open target it stands"
+
+
+@pytest.mark.parametrize("how", ["no right", "not served"])
+def test_function_lifts_although_rules_cannot_be_listed(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    """It was lifted, and then the status said that nothing was changed; what a person had said was never done."""
+    if how == "no right":
+        target.src.script.on("DescribeAcls", Fault.refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), times=None)
+    else:
+
+        def unserved(*_: object, **__: object) -> None:
+            raise ApiNotServed("gateway:9092", "DescribeAcls", 1, None)
+
+        monkeypatch.setattr(ClusterAdmin, "describe_acls", unserved)
+    fenced(target, "monday")
+    assert target.lift(tmp_path) == 0 and phase(target) == LIFTED and [target.called] == CALLS
+    assert "rules that no record explains were not looked for" in capsys.readouterr().err
+    assert target.lift(tmp_path, "--unexplained") == 0 and [target.called] * 2 == CALLS
+    assert "has let everybody in" in capsys.readouterr().out
+    words = ["lift-fence", "--mirror", "flow", "--home", str(tmp_path), "--target", "dst", "--source", "src"]
+    assert main(words, target.time) == 0 and main([*words, "--unexplained"], target.time) == 1
 
 
 def test_rule_that_another_mirrors_fence_may_explain_is_left_alone(
