@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.clusters import add_both, both_of
-from airflow_mirror.console.command import command
+from airflow_mirror.console.command import command, number
 from airflow_mirror.console.steps import add_steps
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import InputError
@@ -53,7 +53,7 @@ def add(commands: Any) -> None:
     _add_mirrormaker(p)
     limits = p.add_argument_group("what may be taken over")
     limits.add_argument(
-        "--max-ambiguous", type=float, default=Limits().ambiguous, metavar="SHARE",
+        "--max-ambiguous", type=number, default=Limits().ambiguous, metavar="SHARE",
         help="largest share of a partition's copies that may be of other records as well (default: %(default)g)",
     )  # fmt: skip
     limits.add_argument(
@@ -96,7 +96,7 @@ def _add_mirrormaker(p: argparse.ArgumentParser) -> None:
         help="a group of Connect workers that run something else; may be repeated",
     )  # fmt: skip
     known.add_argument(
-        "--watch", type=float, default=15.0, metavar="SECONDS",
+        "--watch", type=number, default=15.0, metavar="SECONDS",
         help="how long its logs must stand still (default: %(default)g)",
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from airflow_mirror.console.clusters import add_source, add_target, planned_source, target_of
-from airflow_mirror.console.command import add_json, add_mirror, command
+from airflow_mirror.console.command import add_json, add_mirror, command, number
 from airflow_mirror.console.request import last_plan, require_planned
 from airflow_mirror.cutover.report_store import newest_reports, reports_of
 from airflow_mirror.extras.clients.broker_files import Told, told
@@ -48,7 +48,7 @@ def add(commands: Any) -> None:
         help="a source broker's request log, or its metrics as Prometheus has them: too old for Kafka 4, or refused",
     )  # fmt: skip
     p.add_argument(
-        "--watch", type=float, nargs="?", const=10.0, metavar="SECONDS",
+        "--watch", type=number, nargs="?", const=10.0, metavar="SECONDS",
         help="look again every so many seconds (10), and print what changed, until nobody is waited for",
     )  # fmt: skip
     add_json(p)

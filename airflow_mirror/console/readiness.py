@@ -10,7 +10,7 @@ from typing import Any
 from airflow_mirror.common.files import replace_file
 from airflow_mirror.common.text_files import read_text
 from airflow_mirror.console.clusters import add_both, both_of
-from airflow_mirror.console.command import add_json, command
+from airflow_mirror.console.command import add_json, command, number
 from airflow_mirror.console.plan import planned, said
 from airflow_mirror.extras.readiness.build import night_plan
 from airflow_mirror.extras.readiness.drift import drift
@@ -43,7 +43,7 @@ def add(commands: Any) -> None:
     add_json(p, "default: Markdown")
     p.add_argument("--html", type=Path, metavar="FILE", help="write it as a page, too")
     p.add_argument(
-        "--trial", type=float, nargs="?", const=SECONDS, default=0.0, metavar="SECONDS",
+        "--trial", type=number, nargs="?", const=SECONDS, default=0.0, metavar="SECONDS",
         help="copy for so long to a scratch topic of the target, which is deleted again, and tell how long each topic "
         "takes and because of what, before anything is copied (default without a number: 10)",
     )  # fmt: skip

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import fields
 
 from airflow_mirror.console.clusters import add_fence, add_source, add_target, config_of, open_by_default, target_of
-from airflow_mirror.console.command import add_json, add_mirror
+from airflow_mirror.console.command import add_json, add_mirror, number
 from airflow_mirror.console.registries import add_registries
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.request import CutoverRequest, Limits
@@ -41,7 +41,7 @@ def add_request(p: argparse.ArgumentParser) -> None:
     for one in fields(Limits):
         if one.name in _SECONDS:
             option, text = f"--{one.name.replace('_', '-')}", f"{_SECONDS[one.name]} (default: %(default)g)"
-            limits.add_argument(option, type=float, default=one.default, metavar="S", help=text)
+            limits.add_argument(option, type=number, default=one.default, metavar="S", help=text)
     accepted = p.add_argument_group("what else is accepted, as for CutoverOperator")
     accepted.add_argument(
         "--accept-still-groups", nargs="+", default=(), metavar="GROUP",

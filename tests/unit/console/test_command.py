@@ -48,6 +48,27 @@ def test_a_mirror_whose_way_back_is_meant_as_well(command: str, file: str) -> No
     assert given.reverse_of == "dc1-to-dc2"
 
 
+@pytest.mark.parametrize("given", ["inf", "nan", "-1", "soon"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["cutover", "--target", "dst", "--mirror", "m", "--max-fence-s"],
+        ["preview", "--target", "dst", "--mirror", "m", "--quiet-s"],
+        ["clients", "--target", "dst", "--mirror", "m", "--watch"],
+        ["readiness", "--source", "src", "--target", "dst", "--trial"],
+        ["adopt", "--source", "src", "--target", "dst", "--max-ambiguous"],
+        ["adopt", "--source", "src", "--target", "dst", "--watch"],
+    ],
+    ids=lambda words: f"{words[0]} {words[-1]}",
+)
+def test_a_limit_is_a_number_from_0_on(words: list[str], given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Endless, a fence ended in a traceback; no number at all switched the proof off that it was to limit."""
+    with pytest.raises(SystemExit) as ended:
+        parser(words[0]).parse_args([*words[1:], given])
+    assert ended.value.code == 2 and f"argument {words[-1]}: " in capsys.readouterr().err
+    assert parser(words[0]).parse_args([*words[1:], "0.5"])
+
+
 def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "--target", "dst", "--mirror", "nowhere.yaml"]) == 2
     assert "mirror file 'nowhere.yaml' can't be read" in capsys.readouterr().err
