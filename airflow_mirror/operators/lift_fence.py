@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_mirror.cutover.platform import Side
+    from airflow_mirror.ledger.decisions import Values
     from airflow_mirror.mirror import Mirror
 
 __all__ = ["LiftFenceOperator"]
@@ -81,13 +82,13 @@ class LiftFenceOperator(MirrorOperator):
             on, include_retained = Platform.of(source, target), flag("include_retained", self.include_retained)
             run = "" if flag("any_run", self.any_run) else run_dir.name
             try:
-                on.target.ledger.peek()
+                values = on.target.ledger.peek()
             except MirrorError as e:  # the names at the source tell then; where they can't, this is raised again
                 self.log.info("whether the target knows the mirror is not known: %s", e)
             else:
                 self._is_sure = True
                 if not run and not run_dir.parent.is_dir():
-                    _require_known(on.target, mirror.name)
+                    _require_known(on.target, mirror.name, values)
             lifted = lift_leftover_fence(
                 on, mirror.name, fence, run=run, include_retained=include_retained, runs=run_dir.parent
             )
@@ -102,11 +103,15 @@ def _has_begun(task_id: str, context: Context) -> bool:
     return states_of(ti).get(task_id) not in _NEVER_BEGUN or bool(ti.xcom_pull(task_ids=task_id, key=BEGUN))
 
 
-def _require_known(target: Side, name: str) -> None:
-    """Fail unless a target has a report of a cutover of a mirror. :raises InvalidField: names those that it has."""
+def _require_known(target: Side, name: str, values: Values) -> None:
+    """Fail unless a target knows of a cutover of a mirror. :raises InvalidField: names those of which it has reports.
+
+    :param values: what is decided. A process may have died between that its fence is up and its first report.
+    """
+    from airflow_mirror.cutover.decision import fence_state
     from airflow_mirror.ledger.records import REPORT
 
-    if target.reports(name).read():
+    if fence_state(values, name) is not None or target.reports(name).read():
         return
     known = ", ".join(sorted(REPORT.under(target.state(REPORT.below()).read()))) or "none"
     raise InvalidField(

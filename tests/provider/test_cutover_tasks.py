@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from airflow_mirror.cutover.callable_fence import CallableFence
+from airflow_mirror.cutover.decision import FenceState, note_copy
 from airflow_mirror.cutover.fence import Fence, fence_of
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
@@ -297,6 +298,21 @@ def test_fence_of_whichever_run_is_lifted_on_request(
     answers = False
     with pytest.raises(AirflowException, match="TryAgain: no broker answered"):
         LiftFenceOperator(task_id="t", mirror=mirror, any_run=True).execute(context)
+
+
+@pytest.mark.usefixtures("connections", "home")
+def test_fence_of_a_first_cutover_that_died_before_its_report_is_known(
+    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch, ledger: MemoryLedger
+) -> None:
+    """On a worker that has no directory of the mirror the task failed: a fence of it was not known. It is decided."""
+    up = FenceState(
+        run="monday", attempt=1, id="1", plan="p", revision="p", owner="1", max_fence_s=60.0, kind="callable", intent={}
+    )
+    note_copy(ledger, "m", up)
+    monkeypatch.setattr("airflow_mirror.cutover.platform.state_of", lambda *_, **__: MemoryState())
+    monkeypatch.setattr("airflow_mirror.cutover.lifting.lift_leftover_fence", lambda *_, **__: ["DENY of monday"])
+    lifted = LiftFenceOperator(task_id="t", mirror=mirror, any_run=True).execute(context)["lifted"]
+    assert lifted == ["DENY of monday"]
 
 
 @pytest.mark.usefixtures("connections", "plan")
