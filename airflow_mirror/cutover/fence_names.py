@@ -1,9 +1,12 @@
-"""Names of fences at the source, and the ids of attempts in them."""
+"""Names of fences at the source, the ids of attempts in them, and the runs of those that no cutover raised."""
 
 from __future__ import annotations
 
 from airflow_mirror.common.policy import COLON, FENCES
 
+# With the failover's attempt behind it: the run by which the target keeps the fence of a source that returned, as it
+# keeps those of cutovers.
+RETURNED = "failover-"
 _AT = "@"
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.copy.writer.lease import HANDOVER_S
 from airflow_mirror.cutover.decision import CLOSING, OPENED, fence_state
-from airflow_mirror.cutover.failover.returned import RUN
 from airflow_mirror.cutover.fence import READ_BACK_S
+from airflow_mirror.cutover.fence_names import RETURNED
 from airflow_mirror.cutover.guard import GRACE_S
 from airflow_mirror.cutover.heartbeat import SILENCE_S
 from airflow_mirror.cutover.intent import ACL
@@ -337,7 +337,7 @@ def final(w: World) -> None:
     """Do what is left to do once everybody rests: run an opening again, guard, lift; a person does the rest."""
     done = {run for run, report in w.reports() if report.outcome == DONE}
     fence, back = w.fence, fence_state(w.source.decided, REVERSE.mirror.name)
-    if fence is not None and fence.phase == OPENED and fence.run not in done and not fence.run.startswith(RUN):
+    if fence is not None and fence.phase == OPENED and fence.run not in done and not fence.run.startswith(RETURNED):
         actors.owner(w, "Again", fence.run, last=True, fragile=False)
     if back is not None and back.phase == OPENED:
         actors.rollback(w, "Again", back.run, last=True, fragile=False)

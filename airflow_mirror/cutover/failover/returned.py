@@ -44,7 +44,7 @@ from airflow_mirror.cutover.failover.after import beyond, counted, topics_there
 from airflow_mirror.cutover.failover.check import failed_over
 from airflow_mirror.cutover.failover.record import Cut, Record
 from airflow_mirror.cutover.fence import AclFence, Fence, fence_of
-from airflow_mirror.cutover.fence_names import attempt_id
+from airflow_mirror.cutover.fence_names import RETURNED, attempt_id
 from airflow_mirror.cutover.open_transactions import look_for_unseen, unseen_because
 from airflow_mirror.cutover.other_fences import require_no_other
 from airflow_mirror.cutover.platform import Platform, Side, require_source
@@ -76,7 +76,6 @@ from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.groups import read_positions
 from airflow_mirror.wording import first_lines
 
-RUN = "failover-"  # what the names begin with by which the target keeps such a fence, as it keeps those of cutovers
 # The source went away again, or is not yet at rest: whatever was raised stays, and is proven by a later try. Or it is not
 # all back: a broker is there before the directory that knows its users. Or a cutover's fence stands, which nobody could
 # lift while the source was away.
@@ -136,7 +135,7 @@ def watch(
     on_target = Side(target)
     _, decided = failed_over(on_target, mirror)
     there = fence_state(on_target.ledger.values(), mirror)
-    if there is not None and not there.is_over and there.run != RUN + decided.attempt:
+    if there is not None and not there.is_over and there.run != RETURNED + decided.attempt:
         # By force over a cutover. Its fence keeps producers out too, and nobody can lift it before the source answers.
         log.warning(
             "the fence of cutover %r %s: when the source has returned, lift it ('airflow-mirror lift-fence'), and this "
@@ -266,7 +265,7 @@ def _decided(on: Platform, plan: Plan, failed_over: Direction, fence: Fence) -> 
 
     What it changes is decided once it was looked for others: who finds it decided, after a death, may raise it.
     """
-    name, run, life = plan.mirror.name, RUN + failed_over.attempt, on.target.ledger
+    name, run, life = plan.mirror.name, RETURNED + failed_over.attempt, on.target.ledger
     there = fence_state(life.values(), name)
     # Decided by a call before, which may be alive beside this one: its intent counts. Without rules it had not looked
     # yet.

@@ -28,8 +28,8 @@ from typing import Any
 from airflow_mirror.cutover.attempt import Log
 from airflow_mirror.cutover.decision import OPENED, fence_state, permit
 from airflow_mirror.cutover.failover.record import Record
-from airflow_mirror.cutover.failover.returned import RUN
 from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.fence_names import RETURNED
 from airflow_mirror.cutover.platform import Platform, Side, require_source
 from airflow_mirror.cutover.raised import Raised
 from airflow_mirror.cutover.report import CutoverReport
@@ -78,7 +78,7 @@ def _noted(topic: str, found: Mapping[str, Any]) -> str:
 def is_to_prepare(mirror: str, target: Side) -> bool:
     """Return whether that is a failover whose source has returned, and whose way back is not armed yet."""
     report_of, _ = cutover_of(mirror, target)
-    return report_of.run.startswith(RUN) and armed(mirror, target.ledger.values()) is None
+    return report_of.run.startswith(RETURNED) and armed(mirror, target.ledger.values()) is None
 
 
 def failback(
@@ -100,7 +100,7 @@ def failback(
     report_of, plan = cutover_of(mirror, on.target)
     require_source(source, plan)
     report = report_of.load()
-    if report is None or not report_of.run.startswith(RUN):
+    if report is None or not report_of.run.startswith(RETURNED):
         raise NoWayBack(mirror, ["it was not failed over, so both ends are as its cutover left them"])
     # Before anything is compared: what is still written to is never the same twice.
     _require_fenced(mirror, report, on)
@@ -113,7 +113,7 @@ def failback(
         raise InputError(f"{', '.join(unknown)}: only a topic that has diverged is deleted and created again.")
     if recreate and export_to is None:
         raise InputError("nothing is deleted without an export: name its directory (--export).")
-    record = Record(on.target.state(CUT.below(mirror)), mirror, report_of.run.removeprefix(RUN))
+    record = Record(on.target.state(CUT.below(mirror)), mirror, report_of.run.removeprefix(RETURNED))
     for one in [one for one in found.values() if one.verdict == DIVERGED] if export_to is not None else ():
         assert export_to is not None
         # Comparing took hours, and retention went on behind the fence: what it has taken is not there to be exported.
