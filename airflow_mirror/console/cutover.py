@@ -22,7 +22,7 @@ from airflow_mirror.console.command import add_yes, command
 from airflow_mirror.console.home import add_home, configured, home_of
 from airflow_mirror.console.registries import named_registries, prover_of, registry_of
 from airflow_mirror.console.request import add_request, last_plan, request_of, require_planned, way_of
-from airflow_mirror.cutover.check import require_forward
+from airflow_mirror.cutover.check import require_forward, require_own_fence
 from airflow_mirror.cutover.decision import CLOSED, CLOSING, OPENED, FenceState, fence_state
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.preview import Preview
@@ -163,15 +163,17 @@ def _plan(arguments: argparse.Namespace) -> Plan:
     A tail that was started meanwhile has made another last one. What is decided about the fence says which it was.
 
     :raises InputError: the mirror is a way back.
+    :raises MirrorCutOver: it was failed over, and the fence that stands is that of its source, which has returned.
     """
     name = arguments.mirror
     with target_of(arguments) as admin:
         target = Side(admin)
         values = target.ledger.values()
         # Before any connection to its source; the cutover itself asks as well.
-        require_forward(name, direction(values, name))
-        fence = fence_state(values, name)
+        turned, fence = direction(values, name), fence_state(values, name)
+        require_forward(name, turned)
         if fence is not None and not fence.is_over:
+            require_own_fence(name, turned, fence.run)
             return target.plan(name, fence.plan, fence.revision)
     return last_plan(arguments)
 

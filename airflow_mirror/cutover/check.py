@@ -11,6 +11,7 @@ from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import require_ended
 from airflow_mirror.cutover.drain import verify
 from airflow_mirror.cutover.drift import drift
+from airflow_mirror.cutover.fence_names import RETURNED
 from airflow_mirror.cutover.foreseen import require_alone_in_ledger, require_possible
 from airflow_mirror.cutover.groups import require_free_groups
 from airflow_mirror.cutover.opening import require_fits
@@ -21,13 +22,14 @@ from airflow_mirror.cutover.writers import require_tail
 from airflow_mirror.errors import (
     CutoverBlocked,
     InputError,
+    MirrorCutOver,
     PlanAmended,
     PlanOutdated,
     PreviewTooOld,
     VerificationFailed,
 )
 from airflow_mirror.plan.amendment import added_since
-from airflow_mirror.plan.direction import ARMED, Direction
+from airflow_mirror.plan.direction import ARMED, FAILOVER, Direction
 from airflow_mirror.plan.findings import Checks, Finding, worst_first
 from airflow_mirror.plan.requirements import require_active
 from airflow_mirror.wire.served import release_of
@@ -89,6 +91,18 @@ def require_forward(mirror: str, turned: Direction | None) -> None:
             f"mirror {mirror!r}", "it is a way back: a cutover of it would leave both clusters shut",
             "Use 'airflow-mirror rollback', or 'kafka_failback', with the name of the mirror that was cut over.",
         )  # fmt: skip
+
+
+def require_own_fence(mirror: str, turned: Direction | None, run: str) -> None:
+    """Return unless a run is what names the fence of a source that returned after a failover: nothing was cut over by it.
+
+    Its report is kept as that of a finished cutover is, and would be taken for one.
+
+    :param turned: as in :func:`require_forward`.
+    :raises MirrorCutOver: it is, so the mirror was failed over.
+    """
+    if turned is not None and turned.by == FAILOVER and run == RETURNED + turned.attempt:
+        raise MirrorCutOver(mirror, [], f"by a failover, {turned.at}")
 
 
 @CHECKS.check("mirror", "can be cut over", first=True)

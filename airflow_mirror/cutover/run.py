@@ -16,7 +16,7 @@ from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.alarm import alarm_of
 from airflow_mirror.cutover.attempt import Attempt, Log
-from airflow_mirror.cutover.check import precheck, refusals, reverify
+from airflow_mirror.cutover.check import precheck, refusals, require_own_fence, reverify
 from airflow_mirror.cutover.decision import CLOSING, OPENED, FenceState, fence_state, go_on_opening
 from airflow_mirror.cutover.forecast import Forecast
 from airflow_mirror.cutover.heartbeat import require_over
@@ -244,9 +244,12 @@ def recover(run: Attempt) -> CutoverReport | None:
     :raises TryAgain: of another type: the target's ledger can't be asked.
     :raises NotUndone: undoing failed; a new attempt would hide that.
     :raises OpeningUnfinished: the target is open, and the report is gone.
+    :raises MirrorCutOver: what has this run's name was raised after a failover.
     """
     earlier, name = run.kept.load(), run.mirror.name
-    fence_decided = fence_state(run.life.values(), name)
+    values = run.life.values()
+    require_own_fence(name, direction(values, name), run.kept.run)
+    fence_decided = fence_state(values, name)
     # The record is nobody's, another run's, or over. Then nothing that this run ever raised is there, whatever its
     # report says: a cleared task has nothing to undo, not even groups, which are another attempt's or their readers' by
     # now.

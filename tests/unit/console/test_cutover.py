@@ -17,12 +17,13 @@ import pytest
 from airflow_mirror.console import cutover as command
 from airflow_mirror.console import main
 from airflow_mirror.console.request import require_planned
-from airflow_mirror.cutover.decision import CLOSED, CLOSING, LIFTED, OPENED, FenceState
+from airflow_mirror.cutover.decision import CLOSED, CLOSING, LIFTED, OPENED, FenceState, note_copy
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.report import BACKED_OUT, DONE, RUNNING, CutoverReport, FenceRecord, StepRecord
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.errors import (
     InputError,
+    MirrorCutOver,
     MirrorError,
     MissingRight,
     OpeningUnfinished,
@@ -31,7 +32,7 @@ from airflow_mirror.errors import (
     RegistryStillHeld,
     TryAgain,
 )
-from airflow_mirror.plan.direction import ARMED, Direction, turn
+from airflow_mirror.plan.direction import ARMED, FAILOVER, Direction, turn
 from tests.driven.ledger import LedgerCluster
 from tests.unit.cutover.builders import a_plan, kept_in
 
@@ -243,6 +244,15 @@ def test_a_way_back_is_cut_over_by_rollback_alone(dst: LedgerCluster) -> None:
     one = Direction(generation=1, primary="new", by=ARMED, attempt="r", plan="p", at="noon")
     dst.ledger.decide(lambda _: turn("flow", one))
     with pytest.raises(InputError, match="it is a way back.*airflow-mirror rollback"):
+        command._plan(ASKED)
+
+
+def test_fence_of_a_source_that_returned_is_no_finished_cutover(dst: LedgerCluster) -> None:
+    """It was compared once more, and told as cut over: no group had been set, and no record compared."""
+    one = Direction(generation=1, primary="new", by=FAILOVER, attempt="a1", plan="p", at="noon")
+    dst.ledger.decide(lambda _: turn("flow", one))
+    note_copy(dst.ledger, "flow", fence(OPENED, "failover-a1"))
+    with pytest.raises(MirrorCutOver, match=r"was cut over \(by a failover, noon\)"):
         command._plan(ASKED)
 
 

@@ -35,10 +35,12 @@ from airflow_mirror.errors import (
     CutoverTakenOver,
     InputError,
     InvalidField,
+    MirrorCutOver,
     NotUndone,
     OpeningUnfinished,
     TryAgain,
 )
+from airflow_mirror.plan.direction import FAILOVER, Direction, turn
 from airflow_mirror.plan.findings import Finding
 from tests.builders import rule
 from tests.unit.cutover.builders import (
@@ -122,6 +124,17 @@ def test_finished_cutover_looks_at_the_fence_that_it_kept(tmp_path: Path) -> Non
     run = a_run(tmp_path, CallableFence(print, print), Acls(DENY))
     cutover._run(run)
     assert run.fence.kind == "acl"
+
+
+def test_fence_of_a_source_that_returned_is_no_finished_cutover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its report has the same outcome, and the cut in the place of fenced ends."""
+    seen, run_dir = Steps(monkeypatch), tmp_path / "failover-a1"
+    fenced(run_dir, "callable", reports.DONE)
+    one = Direction(generation=1, primary="new", by=FAILOVER, attempt="a1", plan="p", at="noon")
+    ledger_of(run_dir).decide(lambda _: turn("flow", one))
+    with pytest.raises(MirrorCutOver, match=r"was cut over \(by a failover, noon\)"):
+        cutover._run(a_run(run_dir, seen.fence))
+    assert seen.calls == []
 
 
 @pytest.mark.parametrize("broken", ["", "reverify"])
