@@ -901,7 +901,8 @@ class NotUndone(NeedsHuman):
     failures: Sequence[str]
     what = "an earlier attempt of this cutover ({run_dir}) could not be undone"
     cause = "{failures:all;}. The rest is undone, as its report lists"
-    remedy = "Remove the cause and run it again. Nothing else was touched; a group that has members now is set by hand."
+    remedy = """Remove the cause, such as members that a group has by now, and run the cutover again: it undoes the rest
+        first. Nothing else was touched."""
 
 
 class FenceTooLong(NeedsHuman):

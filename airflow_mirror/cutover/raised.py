@@ -16,7 +16,7 @@ from airflow_mirror.cutover import decision
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.attempt import Attempt, Log
 from airflow_mirror.cutover.decided_fence import fence_for, intent_in, intent_of, pinned_plan, topics_of_another
-from airflow_mirror.cutover.decision import FenceState
+from airflow_mirror.cutover.decision import LIFTED, FenceState
 from airflow_mirror.cutover.fence import AclFence, Fence
 from airflow_mirror.cutover.fence_names import name_of, target_of
 from airflow_mirror.cutover.groups import restore_groups
@@ -219,20 +219,7 @@ class Raised:
         unanswered = list[TryAgain]()
 
         def attempt(step: str, do: Callable[[], str]) -> None:
-            row: dict[str, Any] = {"step": step, "what": "", "ok": True, "error": None}
-            try:
-                row["what"] = do()
-            # Not a row among others: the rest is another process's to undo, and it does.
-            except CutoverTakenOver:
-                raise
-            except Exception as e:
-                if isinstance(e, TryAgain):
-                    # Nobody knows whether that request came to be: it is tried again by whoever goes on, so `lifted`
-                    # must not be decided yet.
-                    unanswered.append(e)
-                row.update(ok=False, error="; ".join([f"{type(e).__name__}: {e}", *getattr(e, "__notes__", [])]))
-            self.rows.append(row)
-            log.info("undo %s: %s", step, row["what"] if row["ok"] else row["error"])
+            unanswered.extend(self._attempt(step, do, log))
 
         # Producers first: each second counts for them, and no group waits on the source for anything. Dies behind it:
         # the rules are gone, `lifting` stands, and the next one lifts nothing once more, and then restores the groups.
@@ -246,18 +233,54 @@ class Raised:
             lost = "has" if report.lease is not None else "may have"  # unknown if the takeover itself was interrupted
             attempt("stop_writers", lambda: f"the tail {lost} lost its lease: start it again")
         # A group that was refused for good (it has members now) holds nothing up: its row says so, and nobody could do
-        # better.
+        # better. The run's next try restores it (`undo_rest`).
         if self.rows[0]["ok"] and not unanswered:
             # Without an answer a row that failed, and `lifted` all the same, perhaps: the next process reads which.
             attempt("decision", self._ended)
-        done = not self.failures
         if report is not None:
-            if report.undone[-len(self.rows) :] != self.rows:  # a guard tries every second while a coordinator is away
-                report.undone += self.rows
-            # In memory only: who calls saves it. Dies before that: decided is `lifted`, and the run's next process says
-            # so in its place.
-            report.outcome, report.state = reports.BACKED_OUT if done else reports.UNDO_FAILED, "CAUGHT_UP"
-        return done
+            self._note_in(report)
+        return not self.failures
+
+    def undo_rest(self, log: Log = _LOG) -> bool:
+        """Restore what groups of a fence that was lifted could not get back then; return whether all is restored.
+
+        :raises CutoverTakenOver: something else is decided by now.
+        """
+        report, permit = self.report, decision.permit(self.on.target.ledger, self.mirror, self.state)
+        assert report is not None and self.state.phase == LIFTED
+        # As long as no other fence has gone up: from then on groups are that attempt's. Dies amid it: done again by the
+        # next try.
+        if report.groups:
+            self._attempt("commit_groups", lambda: self._restored(report, permit), log)
+        self._note_in(report)
+        return not self.failures
+
+    def _attempt(self, step: str, do: Callable[[], str], log: Log) -> list[TryAgain]:
+        """Undo a step, and note what became of it; return that there was no answer, where there was none."""
+        row: dict[str, Any] = {"step": step, "what": "", "ok": True, "error": None}
+        unanswered = list[TryAgain]()
+        try:
+            row["what"] = do()
+        # Not a row among others: the rest is another process's to undo, and it does.
+        except CutoverTakenOver:
+            raise
+        except Exception as e:
+            if isinstance(e, TryAgain):
+                # Nobody knows whether that request came to be: it is tried again by whoever goes on, so `lifted` must
+                # not be decided yet.
+                unanswered.append(e)
+            row.update(ok=False, error="; ".join([f"{type(e).__name__}: {e}", *getattr(e, "__notes__", [])]))
+        self.rows.append(row)
+        log.info("undo %s: %s", step, row["what"] if row["ok"] else row["error"])
+        return unanswered
+
+    def _note_in(self, report: CutoverReport) -> None:
+        # A guard tries every second while a coordinator is away.
+        if self.rows and report.undone[-len(self.rows) :] != self.rows:
+            report.undone += self.rows
+        # In memory only: who calls saves it. Dies before that: decided is `lifted`, and the run's next process says so
+        # in its place.
+        report.outcome, report.state = reports.UNDO_FAILED if self.failures else reports.BACKED_OUT, "CAUGHT_UP"
 
     def close(self, end_writing: Callable[[], object] = lambda: None) -> FenceState:
         """Lift the fence of an open target; return what is decided then.

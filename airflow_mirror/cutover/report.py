@@ -231,6 +231,12 @@ class CutoverReport:
         return self.fence is not None and self.fence.lifted is None
 
     @property
+    def has_lost_groups(self) -> bool:
+        """Whether groups could not get their positions back, as of the last try."""
+        tries = [row for row in self.undone if row["step"] == "commit_groups"]
+        return bool(tries) and not tries[-1]["ok"]
+
+    @property
     def opened_at(self) -> float | None:
         """When a finished cutover opened the target; seconds since the epoch. None: it has not finished."""
         # Finished, not only decided: a process that died in between has no end that anybody could count from.

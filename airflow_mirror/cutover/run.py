@@ -17,7 +17,7 @@ from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.alarm import alarm_of
 from airflow_mirror.cutover.attempt import Attempt, Log
 from airflow_mirror.cutover.check import precheck, refusals, require_own_fence, reverify
-from airflow_mirror.cutover.decision import CLOSING, OPENED, FenceState, fence_state, go_on_opening
+from airflow_mirror.cutover.decision import CLOSING, LIFTED, OPENED, FenceState, fence_state, go_on_opening
 from airflow_mirror.cutover.forecast import Forecast
 from airflow_mirror.cutover.heartbeat import require_over
 from airflow_mirror.cutover.lifting import locked
@@ -251,15 +251,11 @@ def recover(run: Attempt) -> CutoverReport | None:
     require_own_fence(name, direction(values, name), run.kept.run)
     fence_decided = fence_state(values, name)
     # The record is nobody's, another run's, or over. Then nothing that this run ever raised is there, whatever its
-    # report says: a cleared task has nothing to undo, not even groups, which are another attempt's or their readers' by
-    # now.
+    # report says: a cleared task has nothing to undo but groups that could not be restored, and those only until another
+    # fence goes up.
     if fence_decided is None or fence_decided.run != run.kept.run or fence_decided.is_over:
         if earlier is not None and earlier.outcome not in (reports.DONE, reports.BACKED_OUT):
-            # Whoever has undone it could not say so, or it never had a fence.
-            earlier.error = earlier.error or f"the process was ended in state {earlier.state}"
-            # In memory; where its fence was up, `_seal` writes it with its link. Dies before that: the next process reads
-            # the same two, and says the same.
-            earlier.outcome, earlier.state = reports.BACKED_OUT, steps.CAUGHT_UP
+            _end_undoing(run, earlier, fence_decided)
         return earlier
     # An attempt that died between its decision and its report: it has set no position, and has at most a name and
     # rules.
@@ -304,6 +300,30 @@ def recover(run: Attempt) -> CutoverReport | None:
     if not done:
         raise NotUndone(run.kept.where, raised.failures)
     return report or earlier
+
+
+def _end_undoing(run: Attempt, earlier: CutoverReport, there: FenceState | None) -> None:
+    """Note that an attempt was undone whose fence is over, once its groups have their positions back.
+
+    Whoever has undone it could not restore a group, or could not say what was done; or it never had a fence.
+
+    :param there: what is decided about the mirror's fence.
+    :raises NotUndone: a group can't be restored yet. :raises CutoverTakenOver: another fence has gone up since.
+    """
+    earlier.error = earlier.error or f"the process was ended in state {earlier.state}"
+    # By the attempt's id: where another one's fence went up since, its groups are that one's, or their readers' by now.
+    # So they are behind an open target.
+    if there is not None and there.id == earlier.id and there.phase == LIFTED:
+        raised = Raised(
+            on=run.on, mirror=run.mirror.name, state=there, fence=run.fence, intent=run.intent, report=earlier
+        )  # fmt: skip
+        if not raised.undo_rest(run.log):
+            run.kept.save(earlier)
+            raise NotUndone(run.kept.where, raised.failures)
+    # In memory; where its fence was up, `_seal` writes it with its link. Dies before that: the next process reads the
+    # same two, and says the same.
+    elif not earlier.has_lost_groups:
+        earlier.outcome, earlier.state = reports.BACKED_OUT, steps.CAUGHT_UP
 
 
 def _finish(run: Attempt) -> None:

@@ -53,7 +53,8 @@ class Admin(Described):
         found = {group: self.group_offsets(group) for group in ids}
         return {g: {tp: p for tp, p in its.items() if only is None or tp in only[g]} for g, its in found.items()}
 
-    def commit_group_offsets(self, group: str, wanted: Positions, _permit: Permit = unfenced) -> None:
+    def commit_group_offsets(self, group: str, wanted: Positions, permit: Permit = unfenced) -> None:
+        permit()
         self.positions |= wanted
 
     def forget_group_offsets(self, group: str, tps: Sequence[TopicPartition], _permit: Permit = unfenced) -> None:

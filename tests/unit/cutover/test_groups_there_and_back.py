@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -13,16 +14,20 @@ import pytest
 
 from airflow_mirror.cutover import groups, groups_at_rest, steps
 from airflow_mirror.cutover.attempt import Attempt
+from airflow_mirror.cutover.report import BACKED_OUT, CutoverReport
 from airflow_mirror.cutover.run import recover
 from airflow_mirror.errors import (
+    GroupActive,
     GroupAhead,
     GroupsStillMoving,
     MirrorError,
     NotKept,
+    NotUndone,
     TryAgain,
 )
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.kafka.permit import Permit, unfenced
+from airflow_mirror.plan.direction import FAILOVER, Direction, turn
 from airflow_mirror.plan.mm2_topics import mark
 from airflow_mirror.sync import groups as sync
 from airflow_mirror.sync.mm2_topics import last
@@ -238,6 +243,42 @@ def test_next_process_on_an_empty_disk_puts_groups_back(
     found = recover(second.run)
     assert found is not None and [group.group for group in found.groups] == ["billing"]
     assert at(world.target.positions) == {ORDERS: 40}
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "read on", "a failover"])
+def test_group_that_was_refused_goes_back_by_the_next_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    """Only if it stands where this attempt has put it, and no failover has opened the target to its readers."""
+    world = World(tmp_path, {ORDERS: 90}, {ORDERS: 40})
+    world.up()
+    with monkeypatch.context() as killed, pytest.raises(SystemExit):
+        killed.setattr(steps, "back_out", lambda *_: None)
+        commit = next(step for step in steps.STEPS if step.name == "commit_groups")
+        steps.walk(world.run, [commit, replace(commit, do=lambda _: sys.exit())])
+    assert at(world.target.positions) == {ORDERS: 90}
+
+    def next_try() -> CutoverReport | None:
+        run = World(tmp_path, {}, {}).run
+        run.on.target.admin = world.target  # type: ignore[assignment]
+        return recover(run)
+
+    def refuse(*_: Any) -> None:
+        raise GroupActive("billing", "target", "stable")
+
+    with monkeypatch.context() as joined:
+        joined.setattr(world.target, "commit_group_offsets", refuse)
+        for _ in range(2):
+            with pytest.raises(NotUndone, match="commit_groups: GroupActive"):
+                next_try()
+    if meanwhile == "read on":
+        world.target.positions[ORDERS] = GroupPosition(95)
+    if meanwhile == "a failover":
+        one = Direction(generation=1, primary="t", by=FAILOVER, attempt="1", plan="p", at="noon")
+        world.run.life.decide(lambda _: turn(world.run.mirror.name, one))
+    found = next_try()
+    assert found is not None and found.outcome == BACKED_OUT
+    assert at(world.target.positions) == {ORDERS: {"nothing": 40, "read on": 95, "a failover": 90}[meanwhile]}
 
 
 def test_kill_before_a_second_commit_brings_the_first_snapshot_back(

@@ -18,14 +18,17 @@ from airflow_mirror.cutover import decision, steps
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import (
+    CLOSED,
     LIFTED,
     LIFTING,
+    UP,
     fence_state,
 )
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.lifting import Assurance
 from airflow_mirror.cutover.report import CutoverReport, GroupRecord
 from airflow_mirror.cutover.report_store import ReportStore
+from airflow_mirror.cutover.run import recover
 from airflow_mirror.cutover.steps import STEPS, Step, walk
 from airflow_mirror.errors import (
     BrokerError,
@@ -166,6 +169,40 @@ def test_group_that_is_refused_for_good_is_told_apart_from_a_fence_that_stays(tm
     with pytest.raises(NotUndone, match="commit_groups: GroupActive"):
         lifts(tmp_path, refused, known=Assurance(listened=True))
     assert fence_state(ledger_of(tmp_path).values(), "flow").phase == LIFTED  # type: ignore[union-attr]
+
+
+def left_with_a_group(tmp_path: Path) -> None:
+    """An attempt is undone by somebody, but for a group that has got a member."""
+    died_before_the_opening(tmp_path)
+    with pytest.raises(NotUndone):
+        lifts(
+            tmp_path, Recorder(tmp_path, "restore", GroupActive("g", "target", "stable")), known=Assurance(listened=True)
+        )
+
+
+def test_group_that_was_refused_is_restored_by_the_next_try(tmp_path: Path) -> None:
+    """It was told as backed out, with everything restored, and got a link; nobody ever restored it."""
+    left_with_a_group(tmp_path)
+    refused = Recorder(tmp_path, "restore", GroupActive("g", "target", "stable"))
+    for _ in range(2):
+        with pytest.raises(NotUndone, match="commit_groups: GroupActive"):
+            recover(a_run(tmp_path, refused))
+    report = kept_in(tmp_path).load()
+    assert report is not None and report.outcome == reports.UNDO_FAILED and report.seal is None
+    assert [row["step"] for row in report.undone].count("commit_groups") == 2, "once more, and not with each try"
+    found, calls = next_process(tmp_path)
+    assert found is not None and calls == ["restore"] and found.outcome == reports.BACKED_OUT
+    assert (found.undone[-1]["step"], found.undone[-1]["ok"]) == ("commit_groups", True)
+
+
+@pytest.mark.parametrize("phase", [UP, CLOSED])
+def test_group_that_was_refused_is_another_fences_once_that_has_gone_up(tmp_path: Path, phase: str) -> None:
+    """Or its readers' by now."""
+    left_with_a_group(tmp_path)
+    another = {"id": "2", "run": "another", "phase": phase}
+    ledger_of(tmp_path).decide(lambda values: {"fence/flow": {**values["fence/flow"], **another}})
+    found, calls = next_process(tmp_path)
+    assert found is not None and calls == [] and found.outcome == reports.UNDO_FAILED
 
 
 @pytest.mark.parametrize("by", ["its retry", "a lifter"])
