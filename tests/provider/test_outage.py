@@ -157,6 +157,14 @@ def test_an_outage_is_told_once_until_the_source_was_seen_again() -> None:
     assert [told.news(one, 10_000) for one in looks] == [LOST, None, None, None, later, None, None]
 
 
+def test_a_last_look_that_is_noted_behind_the_telling_is_no_other_loss() -> None:
+    """Nor for the triggerer that takes over. A source that was seen after the telling was back, and is lost again."""
+    told, noted_later, again = Told(ill_after_s=60.0), replace(LOST, since_ms=108_000), replace(LOST, since_ms=140_001)
+    assert told.news(replace(LOST, since_ms=100_000), 140_000) is not None and told.news(noted_later, 141_000) is None
+    told = Told.of(told.kept(), 60.0, 150_000)
+    assert told.news(noted_later, 151_000) is None and told.news(again, 172_000) == again
+
+
 def test_illness_is_told_when_it_lasts_and_again_when_the_mirror_was_well_between() -> None:
     told, now_ms = Told(ill_after_s=60.0), 5_000
     found = []
@@ -269,7 +277,8 @@ def test_illness_keeps_its_name_for_another_triggerer(looks: Any, monkeypatch: p
     looks.found = [replace(ILL, since_ms=70_000)]
     assert [one["since_ms"] for one in events(store, unhealthy=True)] == [5_000]
     looks.found = [replace(ILL, since_ms=80_000), None]
-    assert events(store, unhealthy=True) == [] and store["told"] == {"lost": None, "ill": None, "found": None}
+    assert events(store, unhealthy=True) == []
+    assert store["told"] == {"lost": None, "told": None, "ill": None, "found": None}
 
 
 def test_hours_in_which_nobody_looked_make_no_illness(looks: Any, monkeypatch: pytest.MonkeyPatch) -> None:

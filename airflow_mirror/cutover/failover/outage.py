@@ -78,20 +78,22 @@ class Told:
     """Which outages were told, so that each is told once.
 
     :param ill_after_s: for so long a mirror has to be unhealthy.
-    :ivar lost: ``since_ms`` of the last loss that was told. :ivar ill: that of an outage that was told, until the mirror
-        was well again; None: it was. :ivar found: that of the first look that has found it unhealthy since it was well.
+    :ivar lost: ``since_ms`` of the last loss that was told. :ivar told: when that was told, until a look has found no
+        loss; None: one has. :ivar ill: ``since_ms`` of an outage that was told, until the mirror was well again; None: it
+        was. :ivar found: that of the first look that has found it unhealthy since it was well.
     """
 
     ill_after_s: float
     lost: int | None = None
+    told: int | None = None
     ill: int | None = None
     found: int | None = None
     _looked_ms: int | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, kept: Mapping[str, Any], ill_after_s: float, now_ms: int) -> Told:
-        """Return it as :meth:`kept` has it; an older version knew no ``found``."""
-        told = cls(ill_after_s=ill_after_s, **{key: kept.get(key) for key in ("lost", "ill", "found")})
+        """Return it as :meth:`kept` has it; older versions knew no ``found``, and no ``told``."""
+        told = cls(ill_after_s=ill_after_s, **{key: kept.get(key) for key in ("lost", "told", "ill", "found")})
         told._begin_anew(told.found, now_ms)
         return told
 
@@ -103,7 +105,7 @@ class Told:
 
     def kept(self) -> dict[str, int | None]:
         """Return what another observer has to know, as JSON has it."""
-        return {"lost": self.lost, "ill": self.ill, "found": self.found}
+        return {"lost": self.lost, "told": self.told, "ill": self.ill, "found": self.found}
 
     def news(self, found: Outage | None, now_ms: int) -> Outage | None:
         """Return what is to be told of what a look has found (None: the mirror is well).
@@ -112,13 +114,19 @@ class Told:
         """
         self._begin_anew(self._looked_ms, now_ms)
         self._looked_ms = now_ms
+        if found is None or found.what != SOURCE_LOST:
+            self.told = None
         if found is None:
             self.ill = self.found = None
             return None
         if found.what == SOURCE_LOST:
-            if found.since_ms == self.lost:
+            # The tail notes its last look once it misses the source, perhaps behind the telling. Seen after the telling,
+            # the source was back, also while nobody was looking.
+            goes_on = self.told is not None and found.since_ms <= self.told
+            if found.since_ms == self.lost or goes_on:
                 return None
             self.lost = self.ill = found.since_ms
+            self.told = now_ms
             return found
         if self.found is None:
             self.found = found.since_ms
