@@ -67,11 +67,14 @@ class EndsFollower(Pass[EndsReport]):
         before = notes.load(mirror, stored) or SourceEnds(at_ms=0)
         try:
             answers, asked = self._ask(plan, report)
+            # All topics may have been deleted, or created again: the source lives, unless it was built anew.
+            lives = bool(answers) or (not report.failed and self._source.cluster_id() == plan.source_cluster_id)
         except TryAgain as e:
-            answers, asked = Answers(), list[TopicPartition]()
+            answers, asked, lives = Answers(), list[TopicPartition](), False
             report.failed.append(str(e))
-        if answers:
+        if lives:
             self._seen = self._clock()  # whether it can be noted or not
+        if answers:
             last = self._last = self._looked(before, answers, asked, now_ms)
             self._took_s = time.monotonic() - begun
             report.partitions = len(last.partitions)

@@ -33,12 +33,15 @@ class Source:
     def __init__(self) -> None:
         self.offsets = {A: (5, 9), B: (3, 3)}
         self.ids = {"a": "1", "b": "2"}
-        self.down = False
+        self.id, self.down = "s", False
         self.order: list[int] = []
 
     @property
     def wire(self) -> Source:
         return self
+
+    def cluster_id(self) -> str:
+        return self.id
 
     def refresh_present(self, topics: Collection[str]) -> set[str]:
         if self.down:
@@ -157,9 +160,16 @@ def test_a_topic_that_was_created_again_is_not_the_one(world: World) -> None:
     world.look(100.0)
     world.source.ids = {"a": "another"}
     report = world.look(110.0)
-    assert report["seen"] == 100.0 and world.noted().keys() == {A, B} and world.missed() is None
+    assert report["seen"] == 110.0 and world.noted().keys() == {A, B} and world.missed() is None
     causes = ["a: the source's topic was created again", "b: the source has no such topic any more"]
     assert report["left_out"]["first"][: len(causes)] == causes and not report["failed"]["count"]
+
+
+def test_a_source_of_another_cluster_id_was_not_seen(world: World) -> None:
+    """It was built anew: none of its topics is the one of the plan."""
+    world.look(100.0)
+    world.source.ids, world.source.id = {}, "another"
+    assert world.look(110.0)["seen"] == 100.0 and world.missed() is None
 
 
 def test_nothing_stays_noted_of_a_topic_that_is_gone(world: World) -> None:
