@@ -8,7 +8,8 @@ A topic is deleted only if somebody has named it, and in this order:
 1. The fence of the returned source is proven, and up: nobody adds to what is exported.
 2. What it has and was not seen to be on the target is exported, and the target's ledger notes where, with the digest of
    the manifest.
-3. Each file is read again right before, to the log's end. That it will be deleted is noted.
+3. Each file is read again right before, to the log's end, which has to be where it was when both sides were compared.
+   That it will be deleted is noted.
 4. It is deleted by its id: a topic of that name that somebody creates meanwhile is another one.
 
 Nothing has to be undone. A process that dies leaves a topic that is there, or is gone; arming creates what is not there.
@@ -25,6 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.attempt import Log
 from airflow_mirror.cutover.decision import OPENED, fence_state, permit
 from airflow_mirror.cutover.failover.record import Record
@@ -131,7 +133,8 @@ def failback(
                 raise ExportBroken(one.topic, exported.directory, "its manifest was replaced just now")
             # The source's own state once more. The permit that it returns is asked right before the bytes: one that was
             # lifted, or armed, while this process was frozen is not deleted from.
-            fenced = _require_fenced(mirror, report, on)
+            fenced = partial(_require_still, one, exported.directory, source, _require_fenced(mirror, report, on))
+            fenced()
             # Before its effect. Dies in between: a note of a deletion that did not happen; the topic is there,
             # `diverged`, and the next call does it. The other way round a topic would be gone, and nobody would have
             # written who did it.
@@ -173,6 +176,25 @@ def _require_fenced(mirror: str, report: CutoverReport, on: Platform) -> Permit:
         held()
 
     return both
+
+
+def _require_still(one: TopicDivergence, directory: str, source: ClusterAdmin, fenced: Permit) -> None:
+    """Return if a topic is fenced, and ends where its verdict says.
+
+    :raises ExportBroken: it has taken more since, which is in no export.
+    """
+    there = source.topics([one.topic]).get(one.topic)
+    # Of another topic in its name nothing is deleted: it goes by its id.
+    if there is not None and there.topic_id == one.topic_id:
+        # Rules alone do not say that it stood still: a super user writes past them, and they may have been away in
+        # between.
+        ends = source.wire.log_ends(TopicPartition(one.topic, p) for p in range(there.partitions))
+        if moved := {tp: end for tp, end in ends.items() if end != one.ends.get(tp, 0)}:
+            tp, end = min(moved.items())
+            cause = f"{tp} ends at {end} by now, and ended at {one.ends.get(tp, 0)} when both sides were compared"
+            raise ExportBroken(one.topic, directory, cause)
+    # Last: it takes no answer of the source, which may be waited for.
+    fenced()
 
 
 def _export(source: ClusterAdmin, mirror: str, one: TopicDivergence, directory: Path) -> Exported:

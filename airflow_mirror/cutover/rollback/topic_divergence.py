@@ -17,7 +17,7 @@ too much of it costs disk, too little costs records.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.ranges import MAPPED
@@ -38,6 +38,7 @@ class TopicDivergence:
     :param reasons: why it has diverged, and what else counts as surplus, in lines that name the partition.
     :param surplus: by partition, in the order of offsets, what it has that was not seen to be on the target: from the
         first offset on at which it differs, and what was not compared before that.
+    :param ends: where its logs ended when that was read.
     """
 
     topic: str
@@ -45,6 +46,7 @@ class TopicDivergence:
     verdict: str
     reasons: tuple[str, ...] = ()
     surplus: tuple[Surplus, ...] = ()
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def since(self, starts: Mapping[TopicPartition, int]) -> TopicDivergence:
         """Return it with what is left of its surplus. :param starts: where its logs start by now."""
@@ -112,7 +114,12 @@ def classify_divergence(
         topic_id = there[name].topic_id if name in there else ""
         reasons = tuple(line for one in parted for line in one.reasons())
         surplus = tuple(part for one in parted for part in one.surplus())
-        found.append(TopicDivergence(topic=name, topic_id=topic_id, verdict=verdict, reasons=reasons, surplus=surplus))
+        found.append(
+            TopicDivergence(
+                topic=name, topic_id=topic_id, verdict=verdict, reasons=reasons, surplus=surplus,
+                ends={tp: ends[tp] for tp in tps[name]},
+            )
+        )  # fmt: skip
     return found
 
 

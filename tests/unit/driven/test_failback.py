@@ -13,6 +13,7 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover import decision
+from airflow_mirror.cutover.rollback import failback as module
 from airflow_mirror.cutover.rollback.export import MANIFEST, export, read_back
 from airflow_mirror.errors import ExportBroken, FenceGone, InputError, NoWayBack
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -26,6 +27,7 @@ from tests.driven.content import hostile
 from tests.driven.script import Fault
 from tests.unit.driven.failing_back import (
     Back,
+    Old,
     World,
     created_again_with_records,
     deleted,
@@ -259,6 +261,24 @@ def test_nothing_is_deleted_once_the_way_back_is_armed_right_before(
 
     monkeypatch.setattr(back.old, "delete_topic", thaws)
     with pytest.raises(NoWayBack, match="armed already"):
+        back.prepare(export_to=tmp_path, recreate=["t"])
+    assert back.old.deleted == []
+
+
+@pytest.mark.parametrize("moment", [(module, "read_back"), (Old, "delete_topic")])
+def test_nothing_is_deleted_that_was_written_past_the_fence_since_it_was_compared(
+    back: Back, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: tuple[Any, str]
+) -> None:
+    """By a super user, say, whom no rule keeps out: those records are in no export."""
+    does = getattr(*moment)
+
+    def behind_a_write(*given: Any) -> Any:
+        more(back.world)
+        return does(*given)
+
+    back.prepare(export_to=tmp_path)
+    monkeypatch.setattr(*moment, behind_a_write)
+    with pytest.raises(ExportBroken, match="t-1 ends at 2[03] by now, and ended at 17 when both sides were compared"):
         back.prepare(export_to=tmp_path, recreate=["t"])
     assert back.old.deleted == []
 
