@@ -18,7 +18,8 @@ _TEXT = """\
 Say what became of each topic of a source that returned after a failover and is fenced (fence-on-return):
 
   delta     it ends at or below the cut, and what both sides have is the same: only what is missing is copied back
-  diverged  it has records that the target lacks, or other ones: it can't go on where it ends
+  diverged  it has records that the target lacks, or other ones, or the target has deleted what follows its end: it can't
+            go on where it ends
   gone      it is empty, or not there: everything is copied back
 
 With --export what a diverged topic has and the target lacks is written to files, with count and digest, and read back.

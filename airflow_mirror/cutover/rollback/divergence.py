@@ -148,7 +148,10 @@ def undecided(
 
 
 def ends_moved(report: CutoverReport, plan: Plan, source: ClusterAdmin, target: ClusterAdmin) -> list[str]:
-    """Return where the logs are not as the cutover left them: the source's end there, the target's there or beyond."""
+    """Return where the logs are not as the cutover left them: the source's end there, the target's there or beyond.
+
+    Or where the target has deleted what follows the source's end: the way back copies without a gap, or not at all.
+    """
     topics = {t.source_topic for t in plan.topics}
     cut = {tp: end for tp, end in report.cut.items() if tp.topic in topics}
     there = source.topics([t.source_topic for t in plan.topics])
@@ -159,8 +162,14 @@ def ends_moved(report: CutoverReport, plan: Plan, source: ClusterAdmin, target: 
     ]
     if lines:
         return lines
-    old, new = source.wire.log_ends(cut), target.wire.log_ends(cut)
+    old, new, starts = source.wire.log_ends(cut), target.wire.log_ends(cut), target.wire.log_starts(cut)
     return [
         *(f"{tp} ends at {old[tp]} on the old source, cut over at {end}" for tp, end in cut.items() if old[tp] != end),
         *(f"{tp} ends at {new[tp]} on the target, cut over at {end}" for tp, end in cut.items() if new[tp] < end),
+        *(
+            f"{tp} starts at {start} on the target, whose retention has deleted what follows the old source's end at "
+            f"{old[tp]}: leave the topic out (exclude_topics)"
+            for tp, start in starts.items()
+            if 0 < old[tp] < start
+        ),
     ]

@@ -1,9 +1,9 @@
 """How the old source and the target have parted since a failover, by topic: can a mirror back go on where the log ends?
 
-- ``delta``: the old source ends at or below the cut everywhere, and what both have is the same. Only what is missing is
-  copied back.
+- ``delta``: the old source ends at or below the cut everywhere, but not below what the target's retention has left, and
+  what both have is the same. Only what is missing is copied back.
 - ``diverged``: it has something that the target lacks, or something else. A log's tail can't be cut off, and the offsets
-  are taken on the target by now. So it has to go as a whole, or the topic stays as it is.
+  are taken on the target by now. Or a gap is behind its end. So it has to go as a whole, or the topic stays as it is.
 - ``gone``: it is empty, or not there. Everything is copied back.
 
 What was compared before the source was lost proves nothing about it now: a broker that died may have lost records and
@@ -23,6 +23,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.cutover.failover.after import Surplus, beyond, topics_there
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.verify.result import PartitionComparison
@@ -83,6 +84,8 @@ def classify_divergence(
         tp: replace(said.get(tp) or Surplus(source=tp, cut=cut.get(tp, 0)), start=starts[tp], end=ends[tp])
         for tp in asked
     }
+    on_target = target.topics([t.target_topic for t in plan.topics])
+    begins = _begins(plan, target, on_target, counts)
     # Where nobody knows the cut, all of it counts as beyond it.
     cuts = {tp: row.cut or 0 for tp, row in rows.items()}
     compared = dict[TopicPartition, PartitionComparison]()
@@ -96,14 +99,14 @@ def classify_divergence(
         ]
         # Up to the cut: offsets beyond it are other records on the target by now.
         upto = {tp: min(ends[tp], cuts[tp]) for tp in asked}
-        compared = _compared(replace(plan, topics=tuple(same)), source, target, upto, level)
+        compared = _compared(replace(plan, topics=tuple(same)), source, target, on_target, upto, level)
     found: list[TopicDivergence] = []
     for t in plan.topics:
         name = t.source_topic
         its = [
             _Partition(
                 row=rows[tp], cut=cuts[tp], mapped=t.mode == MAPPED, was_asked=level is not None,
-                compared=compared.get(tp),
+                compared=compared.get(tp), begins=begins.get(tp, 0),
             )
             for tp in tps[name]
         ]  # fmt: skip
@@ -123,12 +126,34 @@ def classify_divergence(
     return found
 
 
+def _begins(
+    plan: Plan, target: ClusterAdmin, there: Mapping[str, TopicInfo], counts: Mapping[str, int]
+) -> dict[TopicPartition, int]:
+    """Return by source partition where the copy of it begins: where that was planned, or where the target's log starts.
+
+    :param there: topics of the target. :param counts: partitions of the source's topics.
+    """
+    planned = {TopicPartition(t.source_topic, p): start for t in plan.topics for p, start in t.starts.items()}
+    # A mapped log has other offsets.
+    asked = {
+        TopicPartition(t.target_topic, p): TopicPartition(t.source_topic, p)
+        for t in plan.topics
+        if t.mode != MAPPED and t.target_topic in there
+        for p in range(min(counts[t.source_topic], there[t.target_topic].partitions))
+    }
+    started = {asked[tp]: start for tp, start in target.wire.log_starts(asked).items()}
+    return {tp: max(planned.get(tp, 0), started.get(tp, 0)) for tp in planned.keys() | started.keys()}
+
+
 def _compared(
-    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, upto: Mapping[TopicPartition, int], level: str
-) -> dict[TopicPartition, PartitionComparison]:
-    """Return how each partition compares that both sides have; the others are missing."""
+    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, there: Mapping[str, TopicInfo],
+    upto: Mapping[TopicPartition, int], level: str,
+) -> dict[TopicPartition, PartitionComparison]:  # fmt: skip
+    """Return how each partition compares that both sides have; the others are missing.
+
+    :param there: topics of the target.
+    """
     # A topic of the target may be gone, or have been created again with fewer partitions.
-    there = target.topics([t.target_topic for t in plan.topics])
     both = [
         replace(t, partitions=min(t.partitions, there[t.target_topic].partitions))
         for t in plan.topics
@@ -147,24 +172,34 @@ class _Partition:
 
     :param row: what is known of its log. :param cut: from where on the target lacks it.
     :param compared: with the target's, up to the cut; None: it was not. :param was_asked: whether it should have been.
-    :param mapped: its offsets are mapped.
+    :param mapped: its offsets are mapped. :param begins: from where on the target may have it.
     """
 
     row: Surplus
     cut: int
+    begins: int
     compared: PartitionComparison | None
     was_asked: bool
     mapped: bool
 
     @property
     def has_parted(self) -> bool:
-        """Whether it has something that the target lacks, or something else."""
-        return self._is_beyond or self._differs_at is not None or self._has_no_copy
+        """Whether it has something that the target lacks, or something else, or ends where the target can't go on."""
+        return self._is_beyond or self._differs_at is not None or self._has_no_copy or self._ends_too_early
 
     @property
     def _is_beyond(self) -> bool:
         """Whether it has offsets that are other records on the target by now."""
         return self.row.end > self.cut
+
+    @property
+    def _ends_too_early(self) -> bool:
+        """Whether there is a gap between its end and what the target has.
+
+        The target's retention has passed its end, or it lost its log, and took other records from the first offset on.
+        An empty log that begins at 0 is copied from where the target's starts.
+        """
+        return 0 < self.row.end < self.begins
 
     @property
     def _has_no_copy(self) -> bool:
@@ -205,6 +240,8 @@ class _Partition:
         lines = [str(self.row)] if self._is_beyond else []
         if self._has_no_copy:
             lines.append(f"{name}: the target has no such partition any more, so all of it counts as only here")
+        if self._ends_too_early:
+            lines.append(f"{name}: it ends at {self.row.end}, and the target has it from {self.begins} on: a gap is left")
         if one is not None and not one.equal:
             lines.append(str(one))
         # What these lines don't explain.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,21 @@ def more_that_was_deleted(world: World) -> None:
 def other_records_at_the_same_offsets(world: World) -> None:
     world.logs[0].truncate(7)
     Writer(world.logs[0]).plain(2, size=99)
+
+
+def lost_a_log_that_was_copied_from_within(world: World) -> None:
+    """Its partition begins again at 0 under the same topic id, below all that could be compared."""
+    world.plan = replace(world.plan, topics=(replace(world.plan.topics[0], starts={0: 7, 1: 7}),))
+    world.logs[0].truncate(0)
+    Writer(world.logs[0]).plain(2, size=99)
+
+
+def passed_by_the_targets_retention(world: World) -> None:
+    """The old source was away for longer than its own retention, and has nothing left either."""
+    world.logs[1].delete_records(world.logs[1].end)
+    there = world.new_cluster.topics["t"].logs[1]
+    Writer(there).plain(5)
+    there.delete_records(world.logs[1].end + 3)
 
 
 def deleted(world: World) -> None:

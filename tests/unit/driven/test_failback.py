@@ -31,12 +31,14 @@ from tests.unit.driven.failing_back import (
     World,
     created_again_with_records,
     deleted,
+    lost_a_log_that_was_copied_from_within,
     lost_its_tail,
     more,
     more_partitions,
     more_partitions_with_records,
     more_that_was_deleted,
     other_records_at_the_same_offsets,
+    passed_by_the_targets_retention,
 )
 
 
@@ -57,6 +59,8 @@ def world(source: DrivenCluster, target: DrivenCluster, monkeypatch: pytest.Monk
         (more, "diverged", [(1, 14, 17)]),
         (more_that_was_deleted, "diverged", [(1, 17, 17)]),
         (other_records_at_the_same_offsets, "diverged", [(0, 7, 9)]),
+        (lost_a_log_that_was_copied_from_within, "diverged", [(0, 0, 2), (1, 0, 7)]),
+        (passed_by_the_targets_retention, "diverged", []),
         (deleted, "gone", []),
         (World.again, "gone", []),
         (created_again_with_records, "diverged", [(0, 0, 1)]),
@@ -178,6 +182,16 @@ def test_without_being_asked_nothing_is_written_or_deleted(back: Back, tmp_path:
     assert found.lines()[0] == "topics of mirror 'm' on the old source: 0 delta, 1 diverged, 0 gone"
     assert found.to_dict()["diverged"] == ["t"] and "3 offsets, from 14 up to 17" in found.lines()[2]
     assert back.noted() == {} and list(tmp_path.iterdir()) == [] and back.old.deleted == []
+
+
+def test_a_log_that_the_targets_retention_has_passed_makes_room_without_surplus(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed_by_the_targets_retention(world)
+    assert world.verdict(None).reasons == ("t-1: it ends at 14, and the target has it from 17 on: a gap is left",)
+    back = Back(world, monkeypatch)
+    back.prepare(export_to=tmp_path, recreate=["t"])
+    assert len(back.old.deleted) == 1 and back.noted()["t"]["records"] == 0
 
 
 def test_a_topic_is_deleted_by_its_id_after_its_export(back: Back, tmp_path: Path) -> None:

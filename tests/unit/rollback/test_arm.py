@@ -106,6 +106,17 @@ def test_way_back_begins_where_the_target_does_if_the_old_source_has_more(world:
     assert world.arm().plan == world.reverse
 
 
+def test_way_back_is_refused_where_the_targets_retention_has_passed_the_old_sources_end(world: World) -> None:
+    """The tail of an armed one would end at once, with the advice to delete the topic that applications write to."""
+    world.new.wire.start, world.new.wire.end = 60, 70
+    with pytest.raises(
+        NoWayBack, match="orders-0 starts at 60 on the target, .* old source's end at 50: leave the topic"
+    ):
+        world.arm(check_only=True)
+    world.new.wire.start = 50
+    assert world.arm().direction is not None, "up to its end nothing is missing"
+
+
 def test_killed_before_any_change_the_next_call_arms(world: World) -> None:
     """The watched old source is never open to an application meanwhile."""
     for number in range(100):
