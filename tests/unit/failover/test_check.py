@@ -14,6 +14,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.decision import CLOSED, OPENED, FenceState, note_copy
 from airflow_mirror.cutover.failover import check
 from airflow_mirror.cutover.failover.check import TailSeen, copied_to, lost
+from airflow_mirror.jobs.runner.active import Sign
 from airflow_mirror.kafka.model import GroupPosition, TopicInfo
 from airflow_mirror.sync.ends import notes
 from airflow_mirror.sync.ends.notes import End, SourceEnds
@@ -97,6 +98,24 @@ def test_a_refusal_says_who_saw_the_source(
     """One that is lost does not run, and one that has not seen it has not."""
     saw = TailSeen(status=status, host="far" if status else "", unseen_s=unseen_s).saw(age_s)
     assert saw.startswith(says) if says is not None else saw == ""
+
+
+@pytest.mark.parametrize(
+    ("times", "misses"),
+    [
+        ({}, True),
+        ({"every_s": 1.0, "took_s": 0.3}, True),
+        ({"every_s": 1.0, "took_s": 40.0}, False),
+        ({"every_s": 40.0, "took_s": 0.4}, False),
+        ({"every_s": "40", "took_s": float("inf")}, True),
+    ],
+)
+def test_a_source_that_is_looked_at_slowly_is_not_missed_between_two_looks(times: dict[str, Any], misses: bool) -> None:
+    """Half of its brokers are away, and each costs a timeout; or the partitions are many."""
+    source = {"seen": 1000.0, "at": 1000.0, **times}
+    seen = TailSeen.of("RUNNING", "far", Sign(number=1, state="RUNNING", at=1045.0, follows={"source": source}))
+    assert seen.misses is misses and bool(seen.saw(None)) is not misses
+    assert bool(seen.saw(None, 60.0)), "nor by a longer time"
 
 
 def test_few_of_many_partitions_are_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
