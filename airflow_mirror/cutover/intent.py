@@ -18,7 +18,7 @@ from airflow_mirror.kafka.acls import EVERYBODY, letting_write
 from airflow_mirror.kafka.model import Acl
 
 ACL = "acl"  # the kind of fence that consists of rules
-_KNOWN = ("held", "bare", "spared", "allowed", "denied", "replaced", "copied_by", "pending")
+_KNOWN = ("held", "bare", "spared", "allowed", "denied", "replaced", "copied_by", "pending", "others")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +33,7 @@ class Intent:
     :param denied: by principal, topics on which it is denied by name.
     :param replaced: by host, topics on which ``ALLOW WRITE`` for everybody is taken away until the fence is lifted.
     :param copied_by: the mirror that copies back.
+    :param others: topics of the plan that it is not about, since they have passed on to other mirrors.
     :param pending: it is described, and no rule of it is there, or may come: whoever lifts it deletes none.
     """
 
@@ -45,6 +46,7 @@ class Intent:
     replaced: Mapping[str, frozenset[str]] = field(default_factory=dict)
     copied_by: str = ""
     pending: bool = False
+    others: frozenset[str] = frozenset()
 
     @property
     def deny(self) -> list[Acl]:
@@ -101,13 +103,13 @@ class Intent:
         return [line(acl, note) for acls, note in rows for acl in acls]
 
     def value(self) -> dict[str, Any]:
-        """Return what differs between its topics, as JSON has it."""
-        at = {topic: place for place, topic in enumerate(self.topics)}
+        """Return what differs between the topics of the plan, as JSON has it."""
+        at = {topic: place for place, topic in enumerate(sorted({*self.topics, *self.others}))}
 
         def places(topics: Iterable[str]) -> str:
             return ",".join(_ranges(sorted(at[topic] for topic in topics)))
 
-        found: dict[str, Any] = {name: places(getattr(self, name)) for name in ("held", "bare", "allowed")}
+        found: dict[str, Any] = {name: places(getattr(self, name)) for name in ("held", "bare", "allowed", "others")}
         found |= {name: {k: places(v) for k, v in getattr(self, name).items()} for name in ("denied", "replaced")}
         found |= {"spared": self.spared, "copied_by": self.copied_by, "pending": self.pending}
         return {name: one for name, one in found.items() if one}
@@ -131,8 +133,10 @@ class Intent:
             # lifted.
             if not value.keys() <= set(_KNOWN):
                 raise KeyError
+            others = those(value.get("others", ""))
             return cls(
-                topics=listed, held=those(value.get("held", "")), bare=those(value.get("bare", "")),
+                topics=tuple(topic for topic in listed if topic not in others), others=others,
+                held=those(value.get("held", "")), bare=those(value.get("bare", "")),
                 spared=str(value.get("spared", "")), allowed=those(value.get("allowed", "")),
                 denied={who: those(its) for who, its in value.get("denied", {}).items()},
                 replaced={host: those(its) for host, its in value.get("replaced", {}).items()},

@@ -275,7 +275,10 @@ def _decided(on: Platform, plan: Plan, failed_over: Direction, fence: Fence) -> 
             return raised
     topics, others = [t.source_topic for t in plan.topics], list[str]()
     me = attempt_id(on.new_id(), plan.target_cluster_id)
-    intent = fence.intent(topics)
+    # Those that have passed on are the other mirror's to fence. Whoever reads the decision has the plan as it was made,
+    # with them.
+    passed_on = {t.source_topic for t in on.target.plan(name, plan.hash, plan.revision).topics}.difference(topics)
+    intent = replace(fence.intent(topics), others=frozenset(passed_on))
     if isinstance(fence, AclFence):
         others = require_no_other(on, fence, plan, run)
     # Without a process: no guard waits for its signs. Without rules: until others were looked for, none there is its

@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from airflow_mirror.cutover.decided_fence import intent_of
 from airflow_mirror.cutover.decision import CLOSING, OPENED, FenceState, fence_state, permit, require_no_namesake
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.fence_names import RETURNED
@@ -156,10 +157,13 @@ def arm(
             return _complete(on, report_of, plan, decided, former, check_only=check_only)
         # Chosen anew, behind the checks of the first time: by them nobody has written there since the cut.
         before = [f"{retired(name, decided)}. It is armed anew only if nothing was copied back"]
+    fence_decided = fence_state(here.values(), name)
+    # What had passed on to other mirrors when the source came back is not fenced, and not copied back by this one.
+    others = frozenset[str]() if fence_decided is None else intent_of(on.target, name, fence_decided).others
+    exclude_topics = {*exclude_topics, *others}
     own, plan = own_on(plan, source), _without(plan, exclude_topics)
     if connections is not None:
         plan = replace(plan, mirror=replace(plan.mirror, source=connections[0], target=connections[1]))
-    fence_decided = fence_state(here.values(), name)
     if fence_decided is not None:  # before anything is touched: its fence is copied there behind the swap
         require_no_namesake(noted, name, fence_decided, older_copy(on, plan, fence_decided, noted))
     is_kept = fence_decided is not None and (fence_decided.phase, fence_decided.run) == (OPENED, run)

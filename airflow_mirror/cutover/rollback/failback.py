@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -94,8 +94,8 @@ def failback(
     :param export_to: directory for the exports; None: nothing is exported.
     :param recreate: topics to delete, so that they are created again when the way back is armed, and copied in full.
     :raises NoWayBack: the mirror was not failed over, or the source's fence is not proven.
-    :raises FenceGone: it is not up. :raises InputError: a named topic is no diverged one, or was not exported; or the
-        source is another cluster.
+    :raises FenceGone: it is not up. :raises InputError: a named topic is no diverged one, or another mirror's, or was not
+        exported; or the source is another cluster.
     :raises ExportBroken: an export is not what it was. Nothing was deleted then.
     """
     source = on.source.admin
@@ -105,7 +105,13 @@ def failback(
     if report is None or not report_of.run.startswith(RETURNED):
         raise NoWayBack(mirror, ["it was not failed over, so both ends are as its cutover left them"])
     # Before anything is compared: what is still written to is never the same twice.
-    _require_fenced(mirror, report, on)
+    fenced, _ = _require_fenced(mirror, report, on)
+    if others := sorted({t.source_topic for t in plan.topics}.difference(fenced).intersection(recreate)):
+        raise InputError(
+            f"{', '.join(others)}: the fence of mirror {mirror!r} is not about it", "it has passed on to another mirror",
+            "Nothing was deleted. Fail back the mirror that has it.",
+        )  # fmt: skip
+    plan = replace(plan, topics=tuple(t for t in plan.topics if t.source_topic in fenced))
     log.info("comparing %d topics of the old source with the target", len(plan.topics))
     # As they are now, whatever a call before has found: it may have died behind a deletion, and the topic is `gone` by
     # now.
@@ -133,15 +139,15 @@ def failback(
                 raise ExportBroken(one.topic, exported.directory, "its manifest was replaced just now")
             # The source's own state once more. The permit that it returns is asked right before the bytes: one that was
             # lifted, or armed, while this process was frozen is not deleted from.
-            fenced = partial(_require_still, one, exported.directory, source, _require_fenced(mirror, report, on))
-            fenced()
+            still = partial(_require_still, one, exported.directory, source, _require_fenced(mirror, report, on)[1])
+            still()
             # Before its effect. Dies in between: a note of a deletion that did not happen; the topic is there,
             # `diverged`, and the next call does it. The other way round a topic would be gone, and nobody would have
             # written who did it.
             record.write_exported(one.topic, {**noted, "deleted": datetime.now(UTC).isoformat(timespec="seconds")})
             # By its id: answer lost and tried again, or thawed days later, it can hit no topic that was created in its
             # name since.
-            source.delete_topic(one.topic, one.topic_id, fenced)
+            source.delete_topic(one.topic, one.topic_id, still)
             # Each broker hears of it in its time: an arming that asks a slow one would take the old topic for the one
             # to copy into.
             settle(partial(_still_there, source, one), "topics")
@@ -150,8 +156,11 @@ def failback(
     return Prepared(mirror=mirror, verdicts=list(found.values()), exports=record.exported())
 
 
-def _require_fenced(mirror: str, report: CutoverReport, on: Platform) -> Permit:
-    """Return if the source is fenced, and its way back is not armed; the permit says that this is decided still."""
+def _require_fenced(mirror: str, report: CutoverReport, on: Platform) -> tuple[Collection[str], Permit]:
+    """Return the topics that are fenced, if the source is, and its way back is not armed.
+
+    :return: them, and a permit, which says that this is decided still.
+    """
 
     # Armed, its topics are a mirror's that copies there, or left out to stay: nothing is deleted any more. Asked each
     # time, since the swap that comes before it leaves a fence that is up, of the same attempt, and an export takes hours.
@@ -175,7 +184,7 @@ def _require_fenced(mirror: str, report: CutoverReport, on: Platform) -> Permit:
         not_armed()
         held()
 
-    return both
+    return raised.intent.topics, both
 
 
 def _require_still(one: TopicDivergence, directory: str, source: ClusterAdmin, fenced: Permit) -> None:

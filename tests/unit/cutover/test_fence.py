@@ -163,6 +163,11 @@ def test_ten_thousand_topics_fit_into_one_record() -> None:
     assert len(json.dumps(Intent(topics=topics, bare=frozenset(topics)).value())) < 50
 
 
+def test_topics_of_other_mirrors_keep_their_places_in_the_plan() -> None:
+    intent = Intent(topics=("a", "c", "d"), others=frozenset({"b"}), held=frozenset({"c"}), bare=frozenset({"d"}))
+    assert Intent.of(json.loads(json.dumps(intent.value())), ["d", "c", "b", "a"]) == intent
+
+
 @pytest.mark.parametrize(
     "value",
     [{"held": "0-7"}, {"held": "x"}, {"denied": ["orders"]}, {"allow": ["orders"]}, {"spared": "User:a", "more": 1}],

@@ -62,6 +62,13 @@ class World:
         (found,) = classify_divergence(self.cut, self.plan, self.source, self.target, level)
         return found
 
+    def pass_on(self) -> None:
+        """Have topic ``u`` in the plan, which another mirror has by now, and copies records of."""
+        self.old_cluster.create("u"), self.new_cluster.create("u")
+        Writer(self.old_cluster.topics["u"].logs[0]).plain(4)
+        theirs = topic_plan("u", {0: 0}, source_topic_id=self.source.topics(["u"])["u"].topic_id)
+        self.plan = replace(self.plan, topics=(*self.plan.topics, theirs))
+
     def again(self) -> None:
         """Delete the topic on the old source, and create it again."""
         self.old_cluster.delete("t")
@@ -156,7 +163,8 @@ class Back:
         self.world, self.old, self.state, self.ledger = world, Old(world), MemoryState(), MemoryLedger()
         self.run = "failover-x"
         ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in world.cut.items()]
-        intent = AclFence(self.old).intent(["t"])  # type: ignore[arg-type]
+        others = frozenset(t.source_topic for t in world.plan.topics) - {"t"}
+        intent = replace(AclFence(self.old).intent(["t"]), others=others)  # type: ignore[arg-type]
         fence = FenceRecord(kind="acl", intent=as_recorded(intent), requested=1.0, proven=2.0, kept=True, unseen="")
         self.report = CutoverReport(mirror="m", plan_hash=world.plan.hash, outcome=DONE, ends=ends, fence=fence, id="i")
         state = FenceState(

@@ -236,6 +236,20 @@ def test_nothing_is_deleted_without_export_or_divergence(back: Back, tmp_path: P
     assert back.old.deleted == []
 
 
+def test_a_topic_that_has_passed_on_to_another_mirror_is_neither_exported_nor_deleted(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it is in the cut, so all of it would count as surplus; and producers write to it."""
+    world.pass_on()
+    more(world)
+    back = Back(world, monkeypatch)
+    found = back.prepare(export_to=tmp_path)
+    assert found.to_dict()["diverged"] == ["t"] and back.noted().keys() == {"t"}
+    with pytest.raises(InputError, match=r"u: the fence of mirror 'm' is not about it: .*another mirror"):
+        back.prepare(export_to=tmp_path, recreate=["t", "u"])
+    assert back.old.deleted == []
+
+
 def test_nothing_is_deleted_without_the_proven_fence(back: Back, tmp_path: Path) -> None:
     assert back.report.fence is not None
     lifts = Fault(before=lambda _: back.old.acls.clear())

@@ -52,6 +52,7 @@ from airflow_mirror.kafka.model import Acl, GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.kafka.transactions import OpenTransaction
 from airflow_mirror.ledger.chain import links
+from airflow_mirror.plan import ownership
 from airflow_mirror.plan.direction import direction
 from tests.builders import rule
 from tests.unit.cutover.builders import Acls, GivenSide
@@ -132,8 +133,11 @@ class Source(Acls):
 class Returns(World):
     """A failed-over mirror, whose source answers again with three records more."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, passed_on: Sequence[str] = ()) -> None:
         super().__init__(monkeypatch)
+        if passed_on:
+            ownership.give_up(self.ledger(), "m", passed_on)
+            ownership.pass_on(self.ledger(), "m", "n", passed_on)
         self.fail_over()
         self.effects.log.clear()
         self.source = Source(self.effects)
@@ -193,6 +197,18 @@ def test_what_is_changed_is_on_the_target_before_the_source(world: Returns) -> N
     assert found.took == ["a-0: 3 offsets, 3 records, from 50 up to 53"]
     assert world.report().groups[0].positions[0]["source_offset"] == 20
     assert "Cut over" in render(world.report())
+
+
+def test_topics_that_have_passed_on_are_not_fenced_in_whichever_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source that was lost right behind a split: the plan that the decision pins has them still."""
+    world = Returns(monkeypatch, passed_on=["a"])
+    fenced = world.fence()
+    assert rule("b", "WRITE", "DENY") in world.source.acls and rule("a", "WRITE", "DENY") not in world.source.acls
+    assert world.fence() == fenced, "another process finds it up"
+    theirs = rule("a", "WRITE", "DENY")
+    world.source.acls.add(theirs)
+    world.lift(include_retained=True)
+    assert {acl for acl in world.source.acls if acl.operation == "WRITE" and acl.permission == "DENY"} == {theirs}
 
 
 def test_failovers_report_lists_what_the_source_took(world: Returns) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -421,6 +421,17 @@ def test_failover_whose_source_nobody_has_fenced_is_told_the_next_step() -> None
         cutover_of("flow", side)
     with pytest.raises(NoWayBack, match="no cutover of it has opened"):
         cutover_of("other", side)
+
+
+def test_topics_that_had_passed_on_are_left_out(world: World) -> None:
+    """The fence of the source is not about them: they are the other mirror's to fail back."""
+    theirs = topic_plan("payments", {0: 0}, source_topic_id="id-theirs")
+    plan = replace(PLAN, topics=(*PLAN.topics, theirs))
+    world.new.state.write(in_pieces(f"plan/flow/{plan.hash}", plan.to_json().encode()))
+    fence = replace(world.fence, plan=plan.hash, revision=plan.hash, intent={**world.fence.intent, "others": "1"})
+    world.new.ledger.decide(lambda _: {"fence/flow": {"v": 1, **asdict(fence)}})
+    world.arm(plan)
+    assert world.built == [reverse_of(MIRROR, ["payments"])]
 
 
 def test_topics_of_another_mirror_are_not_taken(world: World) -> None:
