@@ -80,6 +80,8 @@ APPROVAL_TEXT = """The target is promoted: applications may write to it, and the
 
 {{ ti.xcom_pull(task_ids='check')['text'] | map('plain') | join('\n\n') }}
 
+This was seen at the time above, and an approval of it is good for an hour; after that, clear `check` to see it anew.
+
 Reject changes nothing."""
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from airflow.sdk.exceptions import AirflowFailException, AirflowTaskTimeout
 
 from airflow_mirror.hooks.outcomes import task_outcome
-from airflow_mirror.operators.base import NativeOperator, flag, name_of
+from airflow_mirror.operators.base import NativeOperator, flag, name_of, number, pulled_from
 from airflow_mirror.operators.cutover import report_signer
 from airflow_mirror.operators.summaries import compact
 
@@ -33,41 +33,55 @@ class FailoverOperator(NativeOperator):
         lost (templated).
     :param unattended: nobody has approved it: without ``force`` also refused unless a tail has missed the source.
         One that died says nothing of it (templated).
+    :param approval_valid_s: how old it may be what a FailoverOperator upstream has seen with ``check_only``, unless
+        ``force`` is given, nobody has approved it, or the failover is begun already (templated).
     """
 
-    template_fields: Sequence[str] = ("target", "mirror_name", "check_only", "force", "unattended")
+    template_fields: Sequence[str] = (
+        "target", "mirror_name", "check_only", "force", "unattended", "approval_valid_s",
+    )  # fmt: skip
+    checks_failover = True
 
     def __init__(
         self, *, target: str, mirror_name: str, check_only: bool | str = False, force: bool | str = False,
-        unattended: bool | str = False, **kwargs: Any,
+        unattended: bool | str = False, approval_valid_s: float | str = 3600.0, **kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__(**kwargs)
         self.target, self.mirror_name, self.check_only, self.force = target, mirror_name, check_only, force
-        self.unattended = unattended
+        self.unattended, self.approval_valid_s = unattended, approval_valid_s
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Check, or fail over; a refusal fails the task without a retry."""
         with task_outcome():
-            return self._run()
+            return self._run(context)
 
-    def _run(self) -> dict[str, Any]:
+    def _run(self, context: Context) -> dict[str, Any]:
         from airflow_mirror.cutover.failover.check import check
         from airflow_mirror.cutover.failover.run import run
         from airflow_mirror.cutover.platform import Side
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
 
         name, force = str(name_of("mirror_name", self.mirror_name)), flag("force", self.force)
-        unattended = flag("unattended", self.unattended)
+        unattended, valid_s = flag("unattended", self.unattended), number("approval_valid_s", self.approval_valid_s)
         with MirrorKafkaHook(str(self.target), "target").admin() as target:
             if flag("check_only", self.check_only):
                 checked = check(Side(target), name, unattended=unattended)
                 for line in checked.lines():
                     self.log.info("%s", line)
                 return compact(checked.to_dict())
-            report = run(Side(target), name, force=force, unattended=unattended, log=cast("Any", self.log))
+            report = run(
+                Side(target), name, force=force, unattended=unattended,
+                shown_at=None if unattended else self._shown_at(name, context), approval_valid_s=valid_s,
+                log=cast("Any", self.log),
+            )  # fmt: skip
         for line in report.lines():
             self.log.info("%s", line)
         return compact(report.to_dict())
+
+    def _shown_at(self, name: str, context: Context) -> float | None:
+        """Return when the checks of the mirror upstream were made, the first of them; None: there is none."""
+        checks = pulled_from(self, "checks_failover", context)
+        return min((float(r["at"]) for r in checks if r.get("mirror") == name and "at" in r), default=None)
 
 
 class FenceReturnedSourceOperator(NativeOperator):

@@ -52,6 +52,27 @@ def test_only_the_target_and_a_name_are_needed(asked: list[Any]) -> None:
     assert asked == [("check", "m", None, False), ("run", "7", True, True)]
 
 
+@pytest.mark.parametrize("unattended", [False, True])
+def test_failover_knows_when_what_was_approved_was_seen(
+    clusters: InMemory, monkeypatch: pytest.MonkeyPatch, unattended: bool
+) -> None:
+    """Without an approval nobody has read it, and the night on which the scheduler is slow must not end by that."""
+    given: dict[str, Any] = {}
+
+    def ran(*_: Any, **how: Any) -> Any:
+        given.update(how)
+        return SimpleNamespace(to_dict=dict, lines=list)
+
+    monkeypatch.setattr(run, "run", ran)
+    dag: Any = failover("site_failover")
+    one = dag.get_task("failover")
+    one.target, one.mirror_name, one.force, one.unattended = "dst", "m", False, unattended
+    one.approval_valid_s = "900"
+    seen = {"check": {"mirror": "m", "at": 7.0, "text": []}}
+    one.execute({"ti": SimpleNamespace(xcom_pull=lambda task_ids: seen.get(task_ids))})
+    assert (given["shown_at"], given["approval_valid_s"]) == (None if unattended else 7.0, 900.0)
+
+
 def test_a_refusal_is_not_tried_again_and_an_absent_broker_is(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def fails_with(error: Exception) -> None:
         def fail(*_: Any, **__: Any) -> Any:

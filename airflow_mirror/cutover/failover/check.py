@@ -9,6 +9,7 @@ import math
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
@@ -107,6 +108,7 @@ def _seconds(value: object) -> float:
 class Check:
     """What a failover would find.
 
+    :param at: when, in seconds since the epoch: an approver may read it hours later.
     :param decided: a failover that was decided before; the next one completes it.
     :param missing: target topics of the plan that are not there.
     :param others: those that belong to other mirrors, each with its owner; ``plan`` has none of them.
@@ -117,6 +119,7 @@ class Check:
     :param at_work: why a cutover refuses it as well, without force. :param cut_over: why one does with force, too.
     """
 
+    at: float
     plan: Plan
     tail: TailSeen
     losses: Losses
@@ -167,7 +170,8 @@ class Check:
         :param most: how many lines of each list.
         """
         plan = self.plan
-        head = f"mirror {plan.mirror.name!r}, {len(plan.topics)} topics of cluster {plan.source_cluster_id}"
+        at = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="seconds")
+        head = f"mirror {plan.mirror.name!r}, {len(plan.topics)} topics of cluster {plan.source_cluster_id}, seen at {at}"
         if self.decided is not None:
             head += f": failed over at {self.decided.at}; another failover completes that one"
         lines = [head, *self.losses.lines(), *map(fence_line, self.fenced_by), *self._tail(), *self._groups(most)]
@@ -209,6 +213,7 @@ class Check:
         beyond = [f"{group} at {tp}" for group, its in self.groups.beyond.items() for tp in its]
         return {
             "mirror": self.plan.mirror.name,
+            "at": self.at,
             "plan": self.plan.hash,
             "topics": len(self.plan.topics),
             "missing": list(self.missing[:_LISTED]),
@@ -244,6 +249,7 @@ def check(on: Side, mirror: str, *, unattended: bool = False) -> Check:
     there = target.topics([t.target_topic for t in plan.topics])
     groups, values = groups_of(target, plan), on.ledger.values()
     return Check(
+        at=now_ms / 1000,
         plan=plan,
         tail=seen,
         losses=lost(on, plan, now_ms),

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
@@ -52,7 +53,8 @@ class Loss:
 class Losses:
     """What is lost.
 
-    :param age_s: seconds since the last look in which the source answered; None: it was never seen.
+    :param seen_ms: when the source answered last, in ms since the epoch, by its tail's clock; None: it was never seen.
+    :param age_s: seconds since then; None: as before.
     :param oldest_s: the same of the partition that has not answered for longest.
     :param missed_s: seconds from the last look to the first one that the source did not answer; None: there was none.
     :param unseen_s: for so long the source may have taken records that nobody saw: until it was missed, or until now.
@@ -64,6 +66,7 @@ class Losses:
     :param dense: partitions whose log shows neither markers nor holes.
     """
 
+    seen_ms: int | None
     age_s: float | None
     oldest_s: float
     missed_s: float | None
@@ -103,13 +106,14 @@ class Losses:
 
     def lines(self) -> Iterator[str]:
         """Yield what there is to say of all partitions together, for people."""
-        if self.age_s is None:
+        if self.age_s is None or self.seen_ms is None:
             yield "lost: not known. No tail has noted where the source's logs end"
         else:
             missed = "" if self.missed_s is None else f", did not answer {self.missed_s:,.1f} s later"
+            at = datetime.fromtimestamp(self.seen_ms / 1000, UTC).isoformat(timespec="seconds")
             yield (
                 f"lost: at least {self.at_least:,} records, at most about {self.at_most:,}: the source was last seen "
-                f"{self.age_s:,.0f} s ago{missed}, and took up to {self.peak:,.0f} offsets a second"
+                f"at {at}, {self.age_s:,.0f} s ago{missed}, and took up to {self.peak:,.0f} offsets a second"
             )
             if self.missed_s is not None:
                 yield f"  if it was only cut off, and went on until now, at most about {self.until_now:,}"
@@ -176,6 +180,7 @@ def losses(
     oldest_ms = min((one.at_ms for one in known.values()), default=now_ms)
     rate = max(seen.rates, default=0.0)
     return Losses(
+        seen_ms=seen.at_ms if looked else None,
         age_s=_seconds(seen.at_ms, now_ms) if looked else None,
         oldest_s=_seconds(oldest_ms, now_ms),
         missed_s=None if missed_ms is None else _seconds(seen.at_ms, missed_ms),

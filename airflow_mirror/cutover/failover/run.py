@@ -33,7 +33,7 @@ from airflow_mirror.cutover.failover.groups import groups_of, positions_of, requ
 from airflow_mirror.cutover.failover.record import Beyond, Cut, Record
 from airflow_mirror.cutover.failover.report import FailoverReport, Found
 from airflow_mirror.cutover.platform import Side
-from airflow_mirror.errors import LeaseLost, MirrorError, NoAuthorizer, TryAgain
+from airflow_mirror.errors import InputError, LeaseLost, MirrorError, NoAuthorizer, TryAgain
 from airflow_mirror.jobs.runner.active import ActiveTail, active_tail, ask_to_stop
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.kafka.permit import Permit, recently
@@ -53,7 +53,8 @@ _LOG = logging.getLogger("airflow_mirror.cutover.failover")
 
 
 def run(
-    on: Side, mirror: str, *, force: bool = False, unattended: bool = False, log: Log = _LOG
+    on: Side, mirror: str, *, force: bool = False, unattended: bool = False, shown_at: float | None = None,
+    approval_valid_s: float = 3600.0, log: Log = _LOG,
 ) -> FailoverReport:  # fmt: skip
     """Fail a mirror over; see the module. A call for a finished one returns its report, and changes nothing but settings
     that the target refused.
@@ -62,7 +63,10 @@ def run(
     :param force: also if a tail has just seen the source, a cutover is at work, or rights are missing: what needs these
         fails behind the decision, and a call with the rights completes it.
     :param unattended: nobody has approved it: refused as well, without ``force``, unless a tail has missed the source.
-    :raises InputError: without ``force``: the source was seen, rights are missing, or a cutover has left a fence.
+    :param shown_at: when was seen what a person has approved, in seconds since the epoch; None: nobody has.
+    :param approval_valid_s: how old that may be, unless ``force`` is given, or the failover is decided.
+    :raises InputError: without ``force``: the source was seen, rights are missing, what was approved is too old, or a
+        cutover has left a fence.
     :raises MirrorCutOver: its topics were cut over: there is nothing to fail over. :raises TopicsShared: they are others'
         as well. :raises InputError: the target knows no such mirror.
     :raises TryAgain: the target does not answer, or, without ``force``, a cutover is at work; call it again.
@@ -75,6 +79,7 @@ def run(
     # Nothing is decided: everything anew, whatever a call that died has left. It left a stopped tail, a lease, a note
     # at most.
     if decided is None:
+        _require_recent(mirror, None if force else shown_at, on.clock.time(), approval_valid_s)
         plan, decided, held, others = _decide(on, plan, tail, before, force, unattended, log)
     else:
         held = None
@@ -137,6 +142,18 @@ def run(
                 record.write_done(name, report.steps[name])
     report.took_s = on.clock.monotonic() - begun
     return report
+
+
+def _require_recent(mirror: str, shown_at: float | None, now: float, valid_s: float) -> None:
+    # By the clocks of two hosts, perhaps: a minute between them has a person look once more.
+    if shown_at is not None and now - shown_at > valid_s:
+        seen = datetime.fromtimestamp(shown_at, UTC).isoformat(timespec="seconds")
+        raise InputError(
+            f"mirror {mirror!r}: what was shown before its failover is too old",
+            f"it was seen at {seen}, more than {valid_s:.0f} s ago (approval_valid_s), and the source may have been back "
+            "since. Nothing was changed",
+            "Clear 'check' with all tasks after it, an approval included.",
+        )
 
 
 def _decide(

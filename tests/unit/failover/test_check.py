@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import closing
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -137,11 +138,12 @@ def test_a_check_says_it_all_and_changes_nothing(monkeypatch: pytest.MonkeyPatch
     world.effects.log.clear()
     found = check.check(world.on(), "m")
     lines = found.lines()
-    assert lines[0] == "mirror 'm', 2 topics of cluster s"
+    at = datetime.fromtimestamp(found.to_dict()["at"], UTC).isoformat(timespec="seconds")
+    assert lines[0] == f"mirror 'm', 2 topics of cluster s, seen at {at}"
     assert lines[1].startswith("a failover would be refused without force: mirror 'm': its tail runs on host 'far'")
     assert lines[2] == "lost: not known. No tail has noted where the source's logs end"
-    at = lines.index("  h at b-0: 31 goes back to 30, and has members: nobody can set it")
-    assert lines[at + 1] == "  g at a-0: 55 goes back to 50"
+    place = lines.index("  h at b-0: 31 goes back to 30, and has members: nobody can set it")
+    assert lines[place + 1] == "  g at a-0: 55 goes back to 50"
     assert lines[-1] == "missing on the target: b"
     assert found.to_dict()["groups"]["beyond"]["count"] == 2 and world.effects.log == []
     world.target.ids["b"] = "id-b"

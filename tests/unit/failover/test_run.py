@@ -602,6 +602,21 @@ def pass_on(world: World, *topics: str) -> None:
     world.effects.log.clear()
 
 
+def test_an_approval_of_what_was_seen_hours_ago_fails_nothing_over(world: World) -> None:
+    """The source may have been back in between, and taken records: they are in no loss that anybody has read."""
+    long_ago = time.time() - 3700
+    world.effects.log.clear()
+    with pytest.raises(InputError, match=r"too old: it was seen at .*\+00:00, more than 3600 s ago .*Clear 'check'"):
+        world.fail_over(shown_at=long_ago)
+    assert world.effects.log == []
+    report = world.fail_over(shown_at=long_ago, approval_valid_s=3800.0)
+    assert world.fail_over(shown_at=0.0).direction == report.direction, "what is decided is completed at any time"
+
+
+def test_by_force_it_is_not_asked_how_old_an_approval_is(world: World) -> None:
+    assert world.fail_over(shown_at=0.0, force=True).direction.primary == PLAN.target_cluster_id
+
+
 def test_topics_that_have_passed_on_stay_with_their_mirror(world: World) -> None:
     """A source that is lost right behind a split takes no topic of the old mirror along."""
     pass_on(world, "b")
