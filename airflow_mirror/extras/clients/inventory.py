@@ -173,10 +173,10 @@ def look(
         writing = {one.producer_id for tp, its in again.items() for one in set(its) - set(states.get(tp, ()))}
     listed = {one.group_id for one in every}
     # A source forgets a group some days after it was left, whether it has come to the target or not.
-    forgotten = [one for one in report.groups if one.group not in listed] if report is not None and opened_ms else []
+    forgotten = _cut_over(report) if report is not None and opened_ms else {}
     wave_of = {topic: number for number, wave in enumerate(ways, 1) for topic in wave.topics}
     readers = [_reader(one, who.get(one.name), told.get(one.name)) for one in known]
-    readers += [_forgotten(one, wave_of) for one in forgotten]
+    readers += [_forgotten(name, its, wave_of) for name, its in forgotten.items() if name not in listed]
     writers = [_writer(one, opened_ms, since, writing) for one in wrote if not one.is_mirror]
     inventory = Inventory(
         mirror=plan.mirror.name, at_ms=at_ms, opened_ms=opened_ms, newcomers=0, unseen=(),
@@ -246,9 +246,10 @@ def _arrived(
 ) -> str:  # fmt: skip
     if GroupInfo(group, states.get(group, "Dead"), "").has_members:
         return READS
-    now, then = offsets.get(group, {}), given.get(group)
-    moved = then.has_moved(now) if then is not None and then.positions else bool(now)
-    return COMMITTED if moved else NOT_YET
+    # Of a group that got no positions nobody knows which of those it has there are its own, and since when: the tail lets
+    # groups follow, and one may read other topics of the target.
+    then = given.get(group)
+    return COMMITTED if then is not None and then.has_moved(offsets.get(group, {})) else NOT_YET
 
 
 def _reader(one: Group, members: Members | None, commit: Commit | None) -> Reader:
@@ -258,11 +259,16 @@ def _reader(one: Group, members: Members | None, commit: Commit | None) -> Reade
     )  # fmt: skip
 
 
-def _forgotten(one: GroupRecord, wave_of: Mapping[str, int]) -> Reader:
-    """Return a group that a cutover has moved, and that the source does not list any more."""
-    topics = sorted({tp.topic for tp in one.on_source})
+def _cut_over(report: CutoverReport) -> dict[str, list[str]]:
+    """Return the groups that a cutover was to move, each with the source topics whose positions it has moved."""
+    moved = {one.group: sorted({tp.topic for tp in one.on_source}) for one in report.groups}
+    return {name: [] for name in report.left_out} | moved
+
+
+def _forgotten(group: str, topics: Sequence[str], wave_of: Mapping[str, int]) -> Reader:
+    """Return a group of a cutover that the source does not list any more."""
     return Reader(
-        group=one.group,
+        group=group,
         kind="positions only",
         state="Dead",
         clients=(),

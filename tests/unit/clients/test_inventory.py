@@ -36,6 +36,7 @@ class Side:
         self.states: dict[str, str] = {}
         self.share: set[str] = set()
         self.offsets: dict[str, int] = {}
+        self.read = ORDERS  # in what groups have positions
         self.members: dict[str, Members] = {}  # of a group that has more to say than one client
         self.wrote: list[ProducerState] = []
         self.ids: dict[int, str] = {}
@@ -67,7 +68,7 @@ class Side:
         return {name: one.state for name, one in self.describe_groups(ids).items()}
 
     def groups_offsets(self, ids: Collection[str]) -> dict[str, dict[TopicPartition, GroupPosition]]:
-        return {n: {ORDERS: GroupPosition(self.offsets[n])} if n in self.offsets else {} for n in ids}
+        return {n: {self.read: GroupPosition(self.offsets[n])} if n in self.offsets else {} for n in ids}
 
     def topic_names(self) -> list[str]:
         return ["orders", "users"]
@@ -214,6 +215,26 @@ def test_a_group_that_the_source_has_forgotten_is_waited_for(sides: tuple[Side, 
     ]  # fmt: skip
     assert found.waiting == ["group 'c' has not come to the target"]
     assert [one.group for one in look(sides, report(BACKED_OUT)).readers] == ["a"]
+
+
+@pytest.mark.parametrize("read", [ORDERS, TopicPartition("of another application", 0)])
+def test_a_group_that_was_not_moved_has_come_only_with_members(sides: tuple[Side, Side], read: TopicPartition) -> None:
+    """Its positions on the target are the tail's, which lets groups follow, or of topics that were there before."""
+    old, new = sides
+    old.states, old.offsets = {"x": "Empty"}, {"x": 7}
+    new.states, new.offsets, new.read = {"x": "Empty"}, {"x": 7}, read
+    assert look(sides, report(groups="")).waiting == ["group 'x' has not come to the target"]
+    new.states["x"] = "Stable"
+    assert look(sides, report(groups="")).waiting == []
+
+
+def test_a_group_that_was_left_out_is_waited_for_when_the_source_has_forgotten_it(sides: tuple[Side, Side]) -> None:
+    given = report(groups="a")
+    given.left_out = {"x": "its positions are not moved"}
+    assert [(one.group, one.topics, one.wave) for one in look(sides, given).readers] == [
+        ("a", ["orders"], 1), ("x", [], 0),
+    ]  # fmt: skip
+    assert look(sides, given).waiting[-1] == "group 'x' has not come to the target"
 
 
 def test_who_is_still_on_the_source_is_waited_for_wherever_else_it_is(sides: tuple[Side, Side]) -> None:
