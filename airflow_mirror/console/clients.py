@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from airflow_mirror.console.clusters import add_source, add_target, planned_sour
 from airflow_mirror.console.command import add_json, add_mirror, command, number
 from airflow_mirror.console.request import last_plan, require_planned
 from airflow_mirror.cutover.report_store import newest_reports, reports_of
+from airflow_mirror.errors import TryAgain
 from airflow_mirror.extras.clients.broker_files import Told, told
 from airflow_mirror.extras.clients.commits import AT, Commits
 from airflow_mirror.extras.clients.inventory import WATCH_S, Inventory, Reader, Writer, look, opened_at
@@ -57,27 +60,57 @@ def add(commands: Any) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     plan = last_plan(arguments)
     broker = told(arguments.broker_file)
-    before: list[str] | None = None
     commits = Commits()
     with (
         target_of(arguments) as target,
         ClusterAdmin(planned_source(arguments, plan.mirror)) as source,
     ):
         require_planned(plan, source, target)
-        while True:
+
+        def once() -> Inventory:
             reports = newest_reports(reports_of(target, plan.mirror.name).read(), plan.mirror.name)
-            found = look(plan, source, target, max(reports, key=opened_at, default=None), commits, WATCH_S)
+            return look(plan, source, target, max(reports, key=opened_at, default=None), commits, WATCH_S)
+
+        found, before, missing = once(), None, set[str]()
+        while True:
             if arguments.json:
                 said = {"too_old": sorted(broker.too_old), "refused": sorted(broker.refused)}
                 print(json.dumps(found.to_dict() | said, indent=None if arguments.watch else 1), flush=True)
             elif before is None:
                 _show(found, broker)
-            elif before != found.waiting:
-                print(f"{time.strftime('%H:%M:%S')} waited for:\n{listed(found.waiting) or '  nobody'}", flush=True)
-            before = found.waiting
-            if arguments.watch is None or (found.opened_ms and not found.waiting):
+            else:
+                _show_news(found, before)
+            over = found.opened_ms and not found.waiting and missing.issuperset(found.unanswered)
+            if arguments.watch is None or over:
                 return int(bool(found.waiting or found.unseen))
-            arguments.clock.sleep(arguments.watch)
+            # What no look has answered, perhaps for want of a right, none will: a watch must end in spite of it.
+            missing = set(found.unanswered) if before is None else missing.intersection(found.unanswered)
+            before, found = found, _again(once, arguments)
+
+
+def _again(once: Callable[[], Inventory], arguments: argparse.Namespace) -> Inventory:
+    """Return the next look. One that a cluster does not answer is said, and made again: a watch lasts for days."""
+    said = ""
+    while True:
+        arguments.clock.sleep(arguments.watch)
+        try:
+            return once()
+        except TryAgain as e:
+            if said != str(e):
+                print(f"{time.strftime('%H:%M:%S')} not seen: {e}", file=sys.stderr, flush=True)
+            said = str(e)
+
+
+def _show_news(found: Inventory, before: Inventory) -> None:
+    if (found.waiting, found.unseen) == (before.waiting, before.unseen):
+        return
+    print(f"{time.strftime('%H:%M:%S')} waited for:\n{listed(found.waiting) or f'  {_nobody(found)}'}", flush=True)
+    if found.unseen != before.unseen:
+        print(f"not seen:\n{listed(found.unseen) or '  only what no broker lists'}", flush=True)
+
+
+def _nobody(found: Inventory) -> str:
+    return "nobody that could be seen" if found.unseen else "nobody"
 
 
 def _show(found: Inventory, broker: Told) -> None:
@@ -106,8 +139,7 @@ def _show(found: Inventory, broker: Told) -> None:
     console.print(writers if found.writers else "no partition leader remembers a producer of these topics")
     if found.opened_ms:
         console.print(f"{found.newcomers} producer(s) without a transactional id have written to the target")
-        nobody = "nobody that could be seen is waited for" if found.unseen else "nobody is waited for"
-        console.print(f"waited for:\n{listed(found.waiting)}" if found.waiting else nobody)
+        console.print(f"waited for:\n{listed(found.waiting)}" if found.waiting else f"{_nobody(found)} is waited for")
     said = (("too old for Kafka 4", sorted(broker.too_old)), ("refused by the source", sorted(broker.refused)))
     for head, lines in (*said, ("not seen", [*found.unseen, found.untold])):
         if lines:

@@ -22,7 +22,7 @@ from airflow_mirror.extras.clients.since import Since, written_since
 from airflow_mirror.extras.drill.clients import check_logins
 from airflow_mirror.extras.readiness.external_state import elsewhere, streams
 from airflow_mirror.extras.readiness.groups import SHARE, Group, groups, kind_of
-from airflow_mirror.extras.readiness.look import ask_groups, said, transactional_ids
+from airflow_mirror.extras.readiness.look import GROUPS, ask_groups, said, transactional_ids
 from airflow_mirror.extras.readiness.producers import Producer, producers
 from airflow_mirror.extras.readiness.waves import reads_of, waves
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -112,6 +112,7 @@ class Inventory:
     :param newcomers: producers without a transactional id that have written to the target: whose they are nobody tells.
     :param readers: by wave, those that move in none last. :param writers: likewise.
     :param unseen: what could not be read, each with its reason. :param untold: what nobody tells, as a sentence.
+    :param unanswered: the questions that failed, of which ``unseen`` has the reasons: another look may answer them.
     """
 
     mirror: str
@@ -122,6 +123,7 @@ class Inventory:
     newcomers: int
     unseen: Sequence[str]
     untold: str = UNTOLD
+    unanswered: Sequence[str] = ()
 
     @property
     def waiting(self) -> list[str]:
@@ -172,8 +174,9 @@ def look(
         again = to.ask(_PRODUCERS, lambda: source.wire.describe_producers(plan.routes)) or {}
         writing = {one.producer_id for tp, its in again.items() for one in set(its) - set(states.get(tp, ()))}
     listed = {one.group_id for one in every}
-    # A source forgets a group some days after it was left, whether it has come to the target or not.
-    forgotten = _cut_over(report) if report is not None and opened_ms else {}
+    # A source forgets a group some days after it was left, whether it has come to the target or not. Without a list of
+    # its groups nobody knows which.
+    forgotten = _cut_over(report) if report is not None and opened_ms and GROUPS not in to.unknown else {}
     wave_of = {topic: number for number, wave in enumerate(ways, 1) for topic in wave.topics}
     readers = [_reader(one, who.get(one.name), told.get(one.name)) for one in known]
     readers += [_forgotten(name, its, wave_of) for name, its in forgotten.items() if name not in listed]
@@ -186,7 +189,7 @@ def look(
     )  # fmt: skip
     if opened_ms:
         inventory = _with_target(inventory, plan, target, report, to, hidden)
-    return replace(inventory, unseen=[*said(to.unknown), *hidden])
+    return replace(inventory, unseen=[*said(to.unknown), *hidden], unanswered=[*to.unknown])
 
 
 def _untold_of(groups: Sequence[GroupInfo]) -> str:

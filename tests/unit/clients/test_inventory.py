@@ -44,6 +44,8 @@ class Side:
         self.away: set[str] = set()
 
     def groups(self, *, every: bool) -> list[GroupInfo]:
+        if "groups" in self.away:
+            raise TryAgain("no")
         return [
             GroupInfo(name, state, kind, group_type="share" if kind == "share" else "")
             for name, state in self.states.items()
@@ -260,6 +262,17 @@ def test_what_could_not_be_read_ticks_nobody_off(sides: tuple[Side, Side]) -> No
     new.away.add("producers")
     found = look(sides, report())
     assert [one.on_target for one in found.writers] == [""] and found.unseen == ["producers of the target: no"]
+
+
+def test_source_that_does_not_list_its_groups_has_forgotten_none(sides: tuple[Side, Side]) -> None:
+    """Who has members on both sides would be ticked off: a group that is forgotten has none on the source."""
+    old, new = sides
+    old.states, old.offsets = {"a": "Stable"}, {"a": 7}
+    new.states, new.offsets = {"a": "Stable"}, {"a": 9}
+    assert look(sides, report(groups="a")).unanswered == []
+    old.away.add("groups")
+    found = look(sides, report(groups="a"))
+    assert found.readers == [] and found.unanswered == ["groups"] and found.unseen == ["groups: no"]
 
 
 def test_ids_that_may_be_hidden_are_told_of_either_side(sides: tuple[Side, Side]) -> None:

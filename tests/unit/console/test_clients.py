@@ -11,6 +11,7 @@ import pytest
 
 from airflow_mirror.console import clients as command
 from airflow_mirror.console.main import main
+from airflow_mirror.errors import ClusterUnreachable, MirrorError
 from airflow_mirror.extras.clients.commits import BEFORE
 from airflow_mirror.extras.clients.inventory import NOT_YET, READS, WRITES, Inventory, Reader, Writer
 from airflow_mirror.plan.ledger_store import keep
@@ -52,10 +53,17 @@ def run(src: DrivenCluster, dst: LedgerCluster, time: Time, monkeypatch: pytest.
     clusters = {"source_cluster_id": src.cluster_id, "target_cluster_id": dst.cluster_id}
     keep(plan_of(a_mirror(name="m", source="src"), topic, **clusters), dst.state, dst.ledger)
     monkeypatch.setenv("COLUMNS", "160")
-    left: list[Inventory] = []
-    monkeypatch.setattr(command, "look", lambda *_: left.pop(0))
+    left: list[Inventory | MirrorError] = []
 
-    def run(found: list[Inventory], *words: str) -> int:
+    def look(*_: object) -> Inventory:
+        found = left.pop(0)
+        if isinstance(found, MirrorError):
+            raise found
+        return found
+
+    monkeypatch.setattr(command, "look", look)
+
+    def run(found: list[Inventory | MirrorError], *words: str) -> int:
         left[:] = found
         status = main(["clients", "--target", "dst", "--mirror", "m", *words], time)
         assert not left, "each was asked for"
@@ -102,6 +110,35 @@ def test_watch_ends_when_nobody_is_waited_for(run: Any, time: Time, capsys: pyte
     began = time.now
     assert run([OPEN, going, going, DONE], "--watch", "60") == 0 and time.now - began == 180
     assert capsys.readouterr().out.count("waited for:\n  nobody") == 1
+
+
+def lacking(one: Inventory, *questions: str) -> Inventory:
+    return replace(one, unseen=[f"{question}: no" for question in questions], unanswered=questions)
+
+
+def test_watch_goes_on_while_a_question_fails_that_could_be_answered(
+    run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = lacking(DONE, "groups of the target")
+    assert run([lacking(OPEN), target, target, DONE], "--watch", "60") == 0
+    text = capsys.readouterr().out
+    assert text.count("not seen:\n  - groups of the target: no\n") == 1 and "not seen:\n  only what" in text
+    assert text.count("waited for:\n  nobody that could be seen\n") == text.count("waited for:\n  nobody\n") == 1
+    run([target, DONE], "--watch", "60")  # the first look is no better than others
+
+
+def test_watch_ends_though_a_question_is_never_answered(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    open_, done = lacking(OPEN, "producers"), lacking(DONE, "producers")
+    assert run([open_, lacking(DONE, "producers", "groups"), done], "--watch", "60") == 1
+    assert "waited for:\n  nobody that could be seen\nnot seen:\n  - producers: no\n" in capsys.readouterr().out
+    assert run([open_, OPEN, done, DONE], "--watch", "60") == 0, "one look could"
+
+
+def test_watch_goes_on_behind_a_cluster_that_did_not_answer(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    away = ClusterUnreachable("source", "old:9092", "it is gone")
+    assert run([OPEN, away, away, DONE], "--watch", "60") == 0
+    assert capsys.readouterr().err.count("not seen: source cluster: no broker at old:9092") == 1
+    assert run([away], "--watch", "60") != 0, "the first look fails, as without a watch"
 
 
 def test_json_has_what_is_waited_for_and_what_is_too_old(
