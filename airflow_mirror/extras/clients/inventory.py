@@ -230,7 +230,9 @@ def _with_target(
     there = to.ask("producers of the target", lambda: target.wire.describe_producers(plan.routes.values()))
     ids = to.ask("transactional ids of the target", lambda: transactional_ids(target, hidden, "the target"))
     given = {} if report is None else {one.group: one for one in report.groups}
-    wrote = producers(there or {}, ids or {}, ())
+    # Leaders remember for a day, so perhaps from before this opening, behind a cutover that was rolled back. A client
+    # whose clock is slow is waited for until that has come past it.
+    wrote = [one for one in producers(there or {}, ids or {}, ()) if one.last_ms > inventory.opened_ms]
     came = {one.transactional_id for one in wrote}
     readers = [
         replace(one, on_target=_arrived(one.group, states, offsets, given)) for one in inventory.readers

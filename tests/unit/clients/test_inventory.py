@@ -206,6 +206,16 @@ def test_who_was_seen_on_the_target_since_is_ticked_off(sides: tuple[Side, Side]
     assert look(sides, report()).waiting == []
 
 
+def test_who_wrote_to_the_target_before_it_was_opened_has_not_come(sides: tuple[Side, Side]) -> None:
+    """Leaders still remember who had come with a cutover that was rolled back since."""
+    old, new = sides
+    old.writes(11, 995_000, "came")
+    new.writes(7, 990_000, "came")
+    new.writes(8, 990_000)
+    found = look(sides, report(groups=""))
+    assert found.waiting == ["came has not come to the target"] and found.newcomers == 0
+
+
 def test_a_group_that_the_source_has_forgotten_is_waited_for(sides: tuple[Side, Side]) -> None:
     """Positions of a group that nobody is in expire on the source after a week, wherever its application is."""
     old, new = sides
