@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
         def once() -> Inventory:
             reports = newest_reports(reports_of(target, plan.mirror.name).read(), plan.mirror.name)
-            return look(plan, source, target, max(reports, key=opened_at, default=None), commits, WATCH_S)
+            last = max(reports, key=opened_at, default=None)
+            seen = look(plan, source, target, last, commits, WATCH_S)
+            return replace(seen, unseen=[*seen.unseen, *sorted(broker.unseen)])
 
         found, before, missing = once(), None, set[str]()
         while True:

@@ -1,8 +1,8 @@
 """Which clients are too old for a broker of Kafka 4, and which are refused, as what the old brokers write down tells.
 
 Kafka 4.0 serves no protocol version of clients before 2.1 (KIP-896). Brokers from 3.7 on count requests of those versions
-(``DeprecatedRequestsPerSec``), which a JMX exporter shows as text of Prometheus, under names that its rules choose; and
-they mark them in the request log (``kafka.request.logger`` at DEBUG), which also tells client id, address and principal.
+(``DeprecatedRequestsPerSec``), which a JMX exporter shows as text of Prometheus, under names that its rules choose. The
+request log (``kafka.request.logger`` at DEBUG) has the version of each request, client id, address and principal.
 Who may not do what he asks for stands in the same two: in the answers of the log, and as ``ErrorsPerSec`` by error.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,49 +20,66 @@ from airflow_mirror.wire.error_codes import ErrorCode, error_name
 _COMPLETED = "Completed request:"
 _DEPRECATED, _FAILED_LOGINS, _DENIED = "deprecatedrequests", "failedauthentication", "authorizationdenied"
 _REFUSED = "AUTHORIZATION_FAILED"  # how the names of such errors end
+_UNSEEN = "unseen"
+_OLDEST = {  # that a broker of Kafka 4.3.1 serves of requests of clients, of which brokers before 3.7 mark nothing
+    "PRODUCE": 3, "FETCH": 4, "LIST_OFFSETS": 1, "OFFSET_COMMIT": 2, "OFFSET_FETCH": 1, "CREATE_TOPICS": 2,
+    "DELETE_TOPICS": 1, "OFFSET_FOR_LEADER_EPOCH": 2, "DESCRIBE_ACLS": 1, "CREATE_ACLS": 1, "DELETE_ACLS": 1,
+    "DESCRIBE_CONFIGS": 1, "ALTER_REPLICA_LOG_DIRS": 1, "DESCRIBE_LOG_DIRS": 1, "CREATE_DELEGATION_TOKEN": 1,
+    "RENEW_DELEGATION_TOKEN": 1, "EXPIRE_DELEGATION_TOKEN": 1, "DESCRIBE_DELEGATION_TOKEN": 1,
+}  # fmt: skip
 _REFUSALS = {code.value for code in ErrorCode if code.name.endswith(_REFUSED)}
 
 
 class Told(NamedTuple):
-    """What brokers have written down, in lines. :param too_old: for Kafka 4. :param refused: by rights, or at login."""
+    """What brokers have written down, in lines.
+
+    :param too_old: for Kafka 4. :param refused: by rights, or at login. :param unseen: what a file does not tell.
+    """
 
     too_old: set[str]
     refused: set[str]
+    unseen: set[str]
 
 
 def told(files: Iterable[Path]) -> Told:
     """Return what files of brokers say of clients. Errors as :func:`_told`."""
-    found = Told(set(), set())
+    found = {_DEPRECATED: set[str](), _REFUSED: set[str](), _UNSEEN: set[str]()}
     for file in files:
         for kind, line in _told(file):
-            (found.too_old if kind == _DEPRECATED else found.refused).add(line)
-    return found
+            found[kind].add(line)
+    return Told(*found.values())
 
 
 def _told(file: Path) -> Iterator[tuple[str, str]]:
-    """Yield what a file of a broker says, each with :data:`_DEPRECATED` or :data:`_REFUSED`.
+    """Yield what a file of a broker says, each with :data:`_DEPRECATED`, :data:`_REFUSED` or :data:`_UNSEEN`.
 
-    :param file: a request log, or metrics as text of Prometheus.
+    :param file: a request log, which may have gigabytes, or metrics as text of Prometheus.
     :raises InputError: it is neither, or holds none of these metrics, or no request that can be read.
     """
     what = f"--broker-file {str(file)!r}"
     try:
-        text = file.read_text(encoding="utf-8", errors="replace")
+        with file.open(encoding="utf-8", errors="replace") as lines:
+            other = list[str]()
+            for line in lines:
+                if _COMPLETED in line:
+                    yield from _of_log(chain([line], lines), what)
+                    return
+                other.append(line)
+            yield from _of_metrics("".join(other), what)
     except OSError as e:
         raise InputError(what, f"it can't be read: {e}", "Correct the path.") from None
-    return _of_log(text, what) if _COMPLETED in text else _of_metrics(text, what)
 
 
-def _of_log(text: str, what: str) -> Iterator[tuple[str, str]]:
+def _of_log(lines: Iterable[str], what: str) -> Iterator[tuple[str, str]]:
     request = None
-    for request in _requests(text):
+    for request in _requests(lines):
         header = request.get("requestHeader") or {}
         # "broker:9092-client:51234-3": each connection has a port of its own.
         address = str(request.get("connection", "")).rpartition(":")[0].rpartition("-")[2]
         by = _client(request.get("clientInformation") or {}, "softwareName", "softwareVersion")
         who = f"client {header.get('clientId', '')!r} at {address or 'an unknown address'}, {request.get('principal')}"
         asked = f"{who} ({by}): {header.get('requestApiKeyName')}"
-        if header.get("requestApiVersionDeprecated"):
+        if header.get("requestApiVersionDeprecated") or _is_too_old(header):
             yield _DEPRECATED, f"{asked} v{header.get('requestApiVersion')}"
         for code, name in _refusals(request.get("response"), ""):
             yield _REFUSED, f"{asked}, {error_name(code)}{f' for {name!r}' if name else ''}"
@@ -72,8 +90,13 @@ def _of_log(text: str, what: str) -> Iterator[tuple[str, str]]:
         )  # fmt: skip
 
 
-def _requests(text: str) -> Iterator[dict[str, Any]]:
-    for line in text.splitlines():
+def _is_too_old(header: Mapping[str, Any]) -> bool:
+    version = header.get("requestApiVersion")
+    return isinstance(version, int) and version < _OLDEST.get(header.get("requestApiKeyName", ""), 0)
+
+
+def _requests(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    for line in lines:
         _, _, record = line.partition(_COMPLETED)
         try:
             request, _ = json.JSONDecoder().raw_decode(record.lstrip())  # behind it stands the logger's name
@@ -113,6 +136,9 @@ def _of_metrics(text: str, what: str) -> Iterator[tuple[str, str]]:
             "errors or denied requests",
             "Add kafka.network:type=RequestMetrics,name=DeprecatedRequestsPerSec,* to the rules of the JMX exporter.",
         )  # fmt: skip
+    if not any(_DEPRECATED in name for name, _, _ in named):
+        why = "Brokers before 3.7 have none, later ones from the first such request on"
+        yield _UNSEEN, f"who is too old for Kafka 4, of {what}: it has no DeprecatedRequestsPerSec. {why}"
     for name, labels, value in named:
         by = {key.lower().replace("_", ""): text for key, text in labels.items()}
         if value <= 0 or name.endswith("created"):

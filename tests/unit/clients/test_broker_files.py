@@ -28,9 +28,9 @@ up 1
 """  # noqa: E501
 
 
-def line(deprecated: bool = True, **more: Any) -> str:
-    header = {"clientId": "p-1", "requestApiKeyName": "PRODUCE", "requestApiVersion": 2}
-    header |= {"requestApiVersionDeprecated": True} if deprecated else {}
+def line(deprecated: bool = True, marked: bool = True, **more: Any) -> str:
+    header = {"clientId": "p-1", "requestApiKeyName": "PRODUCE", "requestApiVersion": 2 if deprecated else 3}
+    header |= {"requestApiVersionDeprecated": True} if deprecated and marked else {}
     request = {
         "requestHeader": header, "connection": "10.0.0.1:9092-10.0.0.7:51234-3", "principal": "User:shop",
         "clientInformation": {"softwareName": "unknown", "softwareVersion": "unknown"}, **more,
@@ -78,6 +78,32 @@ def test_request_log_names_client_address_and_principal_once(tmp_path: Path) -> 
     assert told([tmp_path / "l"]).too_old == {
         "client 'p-1' at 10.0.0.7, User:shop (a client that does not say what it is): PRODUCE v2"
     }
+
+
+def test_request_log_of_brokers_that_mark_nothing_tells_by_the_version(tmp_path: Path) -> None:
+    """Brokers from 2.7 to 3.6 log JSON, and no request as deprecated."""
+    (tmp_path / "l").write_text("[2026-11-27 20:00:00,100] INFO started\n" + line(marked=False) + line(False))
+    found = told([tmp_path / "l"])
+    assert found.too_old == {
+        "client 'p-1' at 10.0.0.7, User:shop (a client that does not say what it is): PRODUCE v2"
+    } and not found.unseen  # fmt: skip
+
+
+def test_metrics_without_deprecated_requests_do_not_say_that_nobody_is_too_old(tmp_path: Path) -> None:
+    (tmp_path / "m").write_text('a_failed_authentication_total{listener="SASL_SSL"} 3\n')
+    found = told([tmp_path / "m"])
+    assert found.too_old == set() and found.refused == {"3 failed authentication(s) at listener SASL_SSL"}
+    (unseen,) = found.unseen
+    assert unseen.startswith("who is too old for Kafka 4, of --broker-file ") and "no DeprecatedRequestsPerSec" in unseen
+    (tmp_path / "m").write_text(METRICS)
+    assert told([tmp_path / "m"]).unseen == set()
+
+
+def test_log_is_read_line_by_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At DEBUG it has gigabytes."""
+    (tmp_path / "l").write_text(line() * 3)
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: pytest.fail("it was read whole"))
+    assert len(told([tmp_path / "l"]).too_old) == 1
 
 
 OLD = (

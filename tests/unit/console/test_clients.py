@@ -152,3 +152,13 @@ def test_json_has_what_is_waited_for_and_what_is_too_old(
     assert found["refused"] == ["its authorizer denies requests: 3.0 a minute"]
     run([DONE], "--broker-file", str(tmp_path / "m"))
     assert "refused by the source:\n  - its authorizer denies" in capsys.readouterr().out
+
+
+def test_broker_file_that_does_not_tell_who_is_too_old_is_no_all_clear(
+    run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "m").write_text("a_failed_authentication_total 3\n")
+    assert run([DONE], "--broker-file", str(tmp_path / "m")) == 1
+    assert "not seen:\n  - who is too old for Kafka 4" in capsys.readouterr().out
+    assert run([DONE], "--json", "--broker-file", str(tmp_path / "m")) == 1
+    assert "no DeprecatedRequestsPerSec" in json.loads(capsys.readouterr().out)["unseen"][0]
