@@ -146,10 +146,13 @@ def _skip_if_told(context: Mapping[str, Any]) -> None:
     if before is None or _name_of(before, dag) != _name_of(here, dag):
         return
     # Not the state of the run, nor that of its check: where somebody marks a run nobody was told anything, and this task
-    # is skipped. Only where it has skipped itself it has pushed this XCom.
-    states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[before.run_id])
-    state = states.get(before.run_id, {}).get(ti.task_id)
-    if state == "success" or (state == "skipped" and ti.xcom_pull(ti.task_id, key=_TOLD, run_id=before.run_id)):
+    # is skipped. Only where it has skipped itself it has pushed this XCom, which stays where the run was cleared and its
+    # rule skips it now: then its check has ended the other way.
+    states = ti.get_task_states(dag_id=ti.dag_id, task_ids=["check", ti.task_id], run_ids=[before.run_id])
+    of_run = states.get(before.run_id, {})
+    state, told_of = of_run.get(ti.task_id), "success" if ti.task_id == "became_healthy" else "failed"
+    skipped_itself = state == "skipped" and of_run.get("check") == told_of
+    if state == "success" or (skipped_itself and ti.xcom_pull(ti.task_id, key=_TOLD, run_id=before.run_id)):
         ti.xcom_push(_TOLD, True)
         raise AirflowSkipException("told before")
 

@@ -506,11 +506,15 @@ class BeforeThis:
     """A task's view of the run before: how its task of that name has ended, or None for the first run.
 
     :param skipped_itself: it was skipped by its own code, and has left what that pushes.
+    :param cleared: that was before the run was cleared; its check has ended the other way since.
     """
 
     dag_id = "kafka_replication_health"
 
-    def __init__(self, task_id: str, state: str | None, skipped_itself: bool, conf: dict[str, Any]) -> None:
+    def __init__(
+        self, task_id: str, state: str | None, skipped_itself: bool, conf: dict[str, Any], cleared: bool = False
+    ) -> None:
+        self._check = "success" if (task_id == "became_healthy") != cleared else "failed"
         self.task_id, self._state, self._conf = task_id, state, conf
         self._xcoms = {"told": True} if skipped_itself else {}
         self.pushed: dict[str, Any] = {}
@@ -523,14 +527,15 @@ class BeforeThis:
         return SimpleNamespace(dag_run=None if self._state is None else before)
 
     def get_task_states(self, *, dag_id: str, task_ids: list[str], run_ids: list[str]) -> dict[str, dict[str, Any]]:
-        assert dag_id == self.dag_id and run_ids == ["before"] and task_ids == [self.task_id]
-        return {"before": {self.task_id: self._state}}
+        assert dag_id == self.dag_id and run_ids == ["before"] and task_ids == ["check", self.task_id]
+        return {"before": {"check": self._check, self.task_id: self._state}}
 
     def xcom_pull(self, task_ids: str, *, key: str, run_id: str) -> Any:
         assert (task_ids, run_id) == (self.task_id, "before")
         return self._xcoms.get(key)
 
 
+CLEARED = {"cleared": True}
 OTHER = {"mirror": {"name": "another", "source": "a", "target": "b"}}
 
 
@@ -541,6 +546,7 @@ OTHER = {"mirror": {"name": "another", "source": "a", "target": "b"}}
         pytest.param(None, False, {}, True, id="first"),
         pytest.param("success", False, {}, False, id="told"),
         pytest.param("skipped", True, {}, False, id="told before that"),
+        pytest.param("skipped", True, CLEARED, True, id="told before that, and cleared since"),
         pytest.param("skipped", False, {}, True, id="other way, not begun, or marked"),
         pytest.param("upstream_failed", False, {}, True, id="other way, behind a failure"),
         pytest.param("failed", False, {}, True, id="could not tell"),
@@ -564,7 +570,8 @@ def test_assets_are_told_when_health_changes(
     assert [asset.name for asset in teller.outlets] == [f"kafka_replication_{task_id.removeprefix('became_')}"]
     assert teller.upstream_task_ids == {"check"}
     assert teller.trigger_rule == ("all_success" if task_id == "became_healthy" else "all_failed")
-    ti = BeforeThis(task_id, before, skipped_itself, conf)
+    cleared = conf is CLEARED
+    ti = BeforeThis(task_id, before, skipped_itself, {} if cleared else conf, cleared)
     run = SimpleNamespace(logical_date=NOW if dated else None, run_after=NOW, conf=None)
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", ti, raising=False)
     with nullcontext() if tells else pytest.raises(AirflowSkipException):
