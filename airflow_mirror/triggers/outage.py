@@ -96,12 +96,15 @@ class MirrorOutageTrigger(BaseEventTrigger):
         from airflow_mirror.cutover.failover.outage import Told
 
         kept: Any = None
+        is_read = True
         try:
             kept = await self.asset_state_store.aget(_TOLD) if self.asset_state_store is not None else None
         except Exception as e:  # Airflow's, which may be away for a moment; of several assets there is no one store
             self.log.warning("which outages of mirror %s were told is not known: %s", self.mirror_name, e)
+            is_read = False
         told = Told.of(kept if isinstance(kept, dict) else {}, self.lost_after_s, int(time.time() * 1000))
-        self._kept = told.kept()
+        # What was not read may be an outage that is over by now: the first look overwrites it, also with none.
+        self._kept = told.kept() if is_read else {}
         return told
 
     async def _keep(self, told: Told) -> None:

@@ -267,6 +267,19 @@ def test_what_the_store_did_not_take_once_is_kept_with_the_next_look(
     assert capsys.readouterr().out.count("is not kept: away") == 1
 
 
+def test_what_the_store_did_not_give_once_is_overwritten(looks: Any) -> None:
+    """An illness that was told, and is over, kept every later triggerer from telling the next one."""
+
+    class Away(Store):
+        async def aget(self, key: str) -> Any:
+            raise OSError("away")
+
+    store = Away()
+    store["told"] = {"lost": None, "ill": 1, "found": 1}
+    looks.found = [None]
+    assert events(store, unhealthy=True) == [] and store["told"]["ill"] is None
+
+
 def test_illness_keeps_its_name_for_another_triggerer(looks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run that it starts is named by when it began; each look says when it was found itself."""
     store, now_s = Store(), [5.0]
