@@ -164,8 +164,11 @@ def _dense(
 def _apart(source: Log, target: Digests, found: Alignment) -> tuple[list[Span], list[Span]]:
     """Return what the source no longer has, and what it never had, of the unmatched records.
 
-    The first are those before the first copy, if the source's log does not start at 0, and repetitions of these.
+    The first are those before the first copy, if the source's log does not start at 0, and repetitions of these. All are,
+    if retention has emptied it: there is nothing left that could be copied once more.
     """
+    if source.bounds.start > 0 and not source.offsets.count:
+        return list(found.unmatched), []
     if not found.unmatched or not found.runs or source.bounds.start == 0:
         return [], list(found.unmatched)
     first = found.runs[0].target

@@ -83,6 +83,12 @@ def test_records_from_before_the_sources_first_one_are_older_not_unknown() -> No
     assert one.through.to_target(50) == (25, Where.RECORD)
 
 
+def test_copies_of_a_source_that_retention_has_emptied_are_older() -> None:
+    one = found(log([], start=100), dense(range(40, 100)))
+    assert one.counts["older"] == 60 and one.counts["unknown"] == 0 and one.through is None and not one.is_lost
+    assert found(log([], end=3), dense(range(40))).counts["unknown"] == 40, "it never had any: its log starts at 0"
+
+
 def test_records_of_another_producer_are_unknown() -> None:
     one = found(dense(range(10)), dense([0, 1, 99, 2, 3]))
     assert one.counts["unknown"] == 1 and one.ranges["unknown"] == [(2, 3)]
