@@ -78,7 +78,8 @@ def look(
 
 def records_of(cluster: ClusterAdmin, topic: str, since: Ends | None = None) -> Iterator[Record]:
     """Yield the records of a small topic, partition by partition; :param since: from these offsets on."""
-    for number in range(cluster.topics([topic])[topic].partitions):
+    info = cluster.topics([topic]).get(topic)  # None: it was deleted while the copies were matched, which takes hours
+    for number in range(info.partitions if info is not None else 0):
         log = TopicLog(cluster.wire, topic, number)
         start = log.start() if since is None else since.get(TopicPartition(topic, number), 0)
         yield from log.read(start)

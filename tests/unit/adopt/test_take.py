@@ -132,6 +132,11 @@ def test_a_worker_that_joins_or_a_heartbeat_is_seen_whenever_it_is_asked(world: 
         assert [one.what for one in world.found.again(are_ours) if one.alive][0].startswith("group 'A-mm2' has members")
 
 
+def test_heartbeats_that_were_deleted_meanwhile_beat_no_more(world: World) -> None:
+    del world.target.topics["heartbeats"]
+    assert [one for one in world.found.again(False) if one.what.startswith("heartbeats: none") and not one.alive]
+
+
 def test_who_was_killed_between_decision_and_plan_has_the_plan_kept_by_the_next_call(world: World) -> None:
     def killed() -> None:
         raise KeyboardInterrupt
