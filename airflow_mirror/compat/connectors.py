@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from airflow_mirror.common.nearest import nearest_key
 from airflow_mirror.common.text_files import read_text
@@ -36,7 +37,10 @@ _AGREED = ("replication.policy.class", "replication.policy.separator")
 
 
 def of_json(path: Path) -> list[Mapping[str, str]]:
-    """Return the connectors of a JSON file: one, or a list; each as ``POST /connectors`` takes it, or its config alone.
+    """Return the connectors of a JSON file: one, a list, or all of a worker, as ``GET /connectors?expand=info`` has them.
+
+    Each is as ``POST /connectors`` takes it, or its config alone.
+
 
     :raises InputError: the file can't be read, or holds something else.
     :raises InvalidSetting: a key has a list or nothing as its value, which would be taken for a text.
@@ -46,11 +50,18 @@ def of_json(path: Path) -> list[Mapping[str, str]]:
         found = parsed(read_text(path, where))
     except ValueError as e:
         raise InputError(f"{where} holds no JSON: {e}.") from e
-    each = found if isinstance(found, list) else [found]
+    each = found if isinstance(found, list) else _expanded(found)
     configs = [one.get("config", one) if isinstance(one, dict) else None for one in each]
     if not all(isinstance(config, dict) for config in configs):
         raise InputError(f"{where} must hold a connector, or a list of them. Export its config.")
     return [{key: _text(where, key, value) for key, value in config.items()} for config in configs if config is not None]
+
+
+def _expanded(found: Any) -> list[Any]:
+    """Return the connectors of ``GET /connectors?expand=info``, by name each with its ``info``; else what was given."""
+    values = list(found.values()) if isinstance(found, dict) else []
+    infos = [one.get("info") for one in values if isinstance(one, dict)]
+    return infos if infos and len(infos) == len(values) and all(infos) else [found]
 
 
 def _text(where: str, key: str, value: object) -> str:
@@ -70,7 +81,7 @@ def read(configs: Iterable[Mapping[str, str]]) -> Declared:
     named = [name.strip() for name in providers.get(_PROVIDERS, "").split(",")]
     by_flow: dict[tuple[str, str], dict[str, Mapping[str, str]]] = {}
     for number, config in enumerate(configs, 1):
-        kind = config.get("connector.class", "").strip().removeprefix(_PACKAGE)
+        kind = _kind_of(config.get("connector.class", ""))
         if kind not in (SOURCE, CHECKPOINT, HEARTBEAT):
             problems.append(f"connector {number}: connector.class: no connector of MirrorMaker 2. Leave it out.")
             continue
@@ -89,6 +100,12 @@ def read(configs: Iterable[Mapping[str, str]]) -> Declared:
         elif _is_enabled(connectors[SOURCE]):
             flows[pair] = _one_flow(connectors, problems)
     return Declared(flows=flows, providers=providers, noticed=tuple(noticed), problems=tuple(dict.fromkeys(problems)))
+
+
+def _kind_of(name: str) -> str:
+    """Return the connector's class without its package. Connect also takes its alias: without ``Connector``."""
+    kind = name.strip().removeprefix(_PACKAGE)
+    return f"{kind}Connector" if f"{kind}Connector" in (SOURCE, CHECKPOINT, HEARTBEAT) else kind
 
 
 def _noticed(

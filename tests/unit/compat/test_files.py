@@ -226,6 +226,19 @@ def test_three_connectors_are_one_flow(tmp_path: Path) -> None:
     assert len(keys) == len(set(keys)) == sum(len(one.get("config", one)) for one in each)
     listed = write(tmp_path, json.dumps(each), "all.json")
     assert Mirror.from_properties(listed) == [mirror]
+    by_name = {
+        one: {"info": {"name": one, "config": each[0] if one == "s" else each[1]["config"]}} for one in ("s", "cp")
+    }
+    expanded = Mirror.from_properties(write(tmp_path, json.dumps(by_name), "expanded.json"))
+    assert expanded == Mirror.from_properties(*paths[:2]), "as GET /connectors?expand=info has them"
+
+
+@pytest.mark.parametrize("package", ["", PACKAGE])
+def test_the_alias_of_a_connectors_class_is_read(tmp_path: Path, package: str) -> None:
+    """Connect takes a class also without its package, and without Connector."""
+    one = connector("Source", topics="orders") | {"connector.class": f"{package}MirrorSource"}
+    (mirror,) = Mirror.from_properties(write(tmp_path, json.dumps(one), "c.json"))
+    assert mirror.topics == ("orders",)
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
