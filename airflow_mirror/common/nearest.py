@@ -20,5 +20,9 @@ def nearest_key(key: str, known: Iterable[str]) -> str:
 
     A line that ends with a backslash goes on with the next one.
     """
-    near = (one for one in known if len(key) <= len(one) + _SLIP)
-    return nearest(key, near)
+    return nearest(key, (one for one in known if is_slip(key, [one])))
+
+
+def is_slip(name: str, known: Iterable[str]) -> bool:
+    """Return whether it is not longer by more than a slip than one of these."""
+    return any(len(name) <= len(one) + _SLIP for one in known)

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import permutations
 
-from airflow_mirror.common.nearest import nearest, nearest_key
+from airflow_mirror.common.nearest import is_slip, nearest, nearest_key
 from airflow_mirror.compat.client_keys import ADMIN, COMMON, CONSUMER, PRODUCER, is_basic, is_secret
 from airflow_mirror.compat.declared import Declared, Given
 from airflow_mirror.compat.keys import DRIVER, FLOW, WORKER
@@ -44,7 +44,7 @@ def read(entries: Iterable[Entry]) -> Declared:
     for key in given:
         found = sorted_in.row(key)
         if isinstance(found, str):
-            shown = key if _is_key(key, found) else f"line {lines[key]}: what stands there"
+            shown = key if sorted_in.is_key(key, found) else f"line {lines[key]}: what stands there"
             problems.append(f"{shown}: {found} Correct or remove it.")
             continue
         noticed.append(Noticed.by(found, key, given[key].value))
@@ -63,19 +63,11 @@ def _without_comment(entry: Entry) -> str:
 
 
 def _behind_a_value(entry: Entry, places: _Places) -> str:
-    named = f"{entry.key}: " if _is_key(entry.key, places.row(entry.key)) else ""
+    named = f"{entry.key}: " if places.is_key(entry.key, places.row(entry.key)) else ""
     return (
         f"line {entry.line}: {named}Java knows no comment behind a value: MirrorMaker reads it as part of the value. "
         "Put the comment into a line of its own."
     )
-
-
-def _is_key(key: str, found: Row | str) -> bool:
-    """Return whether ``key`` was meant for one; else it may be the rest of a secret whose line was broken.
-
-    :param found: what :meth:`_Places.row` says of it.
-    """
-    return found != _NOBODY or any(_of_cluster(tail) for _, tail in _halves(key))
 
 
 def _clusters(given: Mapping[str, Given], problems: list[str]) -> tuple[str, ...]:
@@ -137,6 +129,17 @@ class _Places:
                 return found or f"no key of a cluster.{nearest(rest, _CLUSTER_KEYS)}"
         return _of_top_level(key) or self._unknown_cluster(key) or f"{_NOBODY}{nearest_key(key, _TOP_LEVEL_KEYS)}"
 
+    def is_key(self, key: str, found: Row | str) -> bool:
+        """Return whether ``key`` was meant for one; else it may be the rest of a secret whose line was broken.
+
+        :param found: what :meth:`row` says of it.
+        """
+        return found != _NOBODY or any(_of_cluster(tail) and self._is_alias(head) for head, tail in _halves(key))
+
+    def _is_alias(self, name: str) -> bool:
+        """Return whether it may be a slip of an alias. What is longer may be the rest of a secret, with the next line."""
+        return is_slip(name, self._clusters)
+
     def _told(self, key: str, row: Row | None, idle: str | None) -> Row | None:
         if row is None or idle is None or key.endswith("enabled"):
             return row
@@ -151,10 +154,14 @@ class _Places:
         wrong = [name for name in (source, target) if name not in self._clusters]
         if not wrong:
             return "a flow leads from one cluster to another."
+        if not all(map(self._is_alias, wrong)):
+            return _NOBODY
         return " ".join(f"no cluster {name!r} in clusters.{nearest(name, self._clusters)}" for name in wrong)
 
     def _unknown_cluster(self, key: str) -> str | None:
         for head, tail in _halves(key):
+            if not self._is_alias(head):
+                continue
             if _of_cluster(tail) and (meant := nearest(head, self._clusters)):
                 return f"no cluster {head!r} in clusters.{meant}"
             if tail == "bootstrap.servers":

@@ -116,6 +116,9 @@ def test_a_connector_is_refused_by_its_key_alone(tmp_path: Path, key: str, value
 @example([("A.sasl.kerberos.service.name", "=", SECRET), ("A.consumer.sasl.kerberos.service.name", "=", "b")])
 @example([("topics.exclude", "=", "\\")])
 @example([("topics", "=", f"\n{SECRET}\\"), ("refresh.groups.interval.seconds", "=", "")])
+@example([("topics", "=", f"\n{SECRET}\\"), ("B.bootstrap.servers", "=", "b:1")])
+@example([("topics", "=", f"\n{SECRET}\\"), ("A.security.protocol", "=", "SSL")])
+@example([("topics", "=", f"\n{SECRET}\\"), ("A->B.topics", "=", "x")])
 def test_no_error_of_any_file_quotes_a_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[tuple[str, str, str]]
 ) -> None:
