@@ -60,8 +60,11 @@ def flow_of(declared: Declared, pair: tuple[str, str], separator: str) -> Flow:
         one = of_workers.get(name)
         return "" if one is None else providers.resolve(one.key, one.value).strip()
 
+    location = declared.flows[pair].get("offset-syncs.topic.location")
+    at = "source" if location is None else providers.resolve(location.key, location.value).strip().lower()
     return Flow(
-        source=pair[0], target=pair[1], separator=internal_separator(declared.flows[pair], separator, providers),
+        source=pair[0], target=pair[1], syncs_at=at,
+        separator=internal_separator(declared.flows[pair], separator, providers),
         group=value("group.id"), offset_topic=value("offset.storage.topic"),
         config_topic=value("config.storage.topic"), status_topic=value("status.storage.topic"),
     )  # fmt: skip

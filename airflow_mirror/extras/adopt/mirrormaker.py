@@ -22,7 +22,8 @@ class Flow:
     """One flow of MirrorMaker 2 into the target.
 
     :param source: alias of the source, ``target`` of the target; "" if it is not known.
-    :param separator: of its internal topics.
+    :param separator: of its internal topics. :param syncs_at: where its offset-syncs are, ``source`` or ``target``; "" if
+        it is not known. The topic of that kind on the other side is one of the flow back.
     :param offset_topic, config_topic, status_topic: Connect's storage topics. :param group: of its workers.
     """
 
@@ -33,6 +34,7 @@ class Flow:
     config_topic: str = ""
     status_topic: str = ""
     group: str = ""
+    syncs_at: str = ""
 
     @property
     def offsets(self) -> str:
@@ -58,12 +60,13 @@ class Flow:
     def on_target(self) -> list[str]:
         """Topics of the target that only this flow writes to."""
         configs = self.config_topic or f"mm2-configs.{self.source}.internal"
-        return [self.offsets, self.status, configs, self.checkpoints, self._syncs(self.source)]
+        syncs = [] if self.syncs_at == "source" else [self._syncs(self.source)]
+        return [self.offsets, self.status, configs, self.checkpoints, *syncs]
 
     @property
     def on_source(self) -> list[str]:
         """Topics of the source that only flows into this target write to."""
-        return [self._syncs(self.target)] if self.target else []
+        return [self._syncs(self.target)] if self.target and self.syncs_at != "target" else []
 
     def _syncs(self, alias: str) -> str:
         return f"mm2-offset-syncs{self.separator}{alias}{self.separator}internal"

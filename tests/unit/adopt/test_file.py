@@ -80,6 +80,9 @@ def test_connectors_name_their_topics_and_their_workers_are_named_elsewhere(tmp_
     untraced = {f"emit.{kind}.enabled": False for kind in ("checkpoints", "offset-syncs")}
     path.write_text(json.dumps({**config, **untraced, OWN_SEPARATOR: False}))
     assert read([path]).flow.checkpoints == "A.checkpoints.internal"
+    assert read([path]).flow.syncs_at == "source"
+    path.write_text(json.dumps({**config, "offset-syncs.topic.location": "target"}))
+    assert read([path]).flow.syncs_at == "target"
 
 
 @pytest.mark.parametrize("pair", [("A", "B"), ("us.east", "A")], ids="->".join)

@@ -28,6 +28,12 @@ def test_names_are_the_drivers_and_some_follow_the_separator() -> None:
     assert flow.on_source == ["mm2-offset-syncs_B_internal"] and Flow(source="A").on_source == []
 
 
+def test_offset_syncs_on_the_other_side_are_the_flows_back() -> None:
+    here, there = (Flow(source="A", target="B", syncs_at=at) for at in ("source", "target"))
+    assert "mm2-offset-syncs.A.internal" not in here.on_target and here.on_source == ["mm2-offset-syncs.B.internal"]
+    assert "mm2-offset-syncs.A.internal" in there.on_target and there.on_source == []
+
+
 def test_names_of_a_connect_cluster_win() -> None:
     flow = Flow(source="A", offset_topic="connect-offsets", status_topic="connect-status", group="connect-cluster")
     assert flow.offsets == "connect-offsets" and flow.workers == "connect-cluster" and flow.status == "connect-status"
