@@ -10,6 +10,8 @@ from __future__ import annotations
 import _thread
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _asked_to_stop = threading.Event()
 
@@ -41,3 +43,23 @@ def stop_by_signals(event: threading.Event) -> None:
 def pause(seconds: float) -> bool:
     """Wait; return False at once if a signal has asked this process to stop, before or meanwhile."""
     return not _asked_to_stop.wait(seconds)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Ignore SIGINT, SIGTERM and SIGALRM while something is undone: a second Ctrl-C must not leave half of it.
+
+    The first signal has already ended what is undone, so later ones can be dropped. SIGKILL can't be held.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python delivers signals to the main thread only
+        return
+    held = [signal.SIGINT, signal.SIGTERM, signal.SIGALRM]
+    before = {number: signal.getsignal(number) for number in held}
+    for number in held:
+        signal.signal(number, lambda *_: None)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)

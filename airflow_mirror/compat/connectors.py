@@ -41,7 +41,6 @@ def of_json(path: Path) -> list[Mapping[str, str]]:
 
     Each is as ``POST /connectors`` takes it, or its config alone.
 
-
     :raises InputError: the file can't be read, or holds something else.
     :raises InvalidSetting: a key has a list or nothing as its value, which would be taken for a text.
     """

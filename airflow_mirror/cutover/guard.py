@@ -25,12 +25,13 @@ import time
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.alarm import Alarm, alarm_of
+from airflow_mirror.cutover.alone import alone
 from airflow_mirror.cutover.decision import CLOSING, LIFTING, OPENED, FenceState, fence_state
 from airflow_mirror.cutover.fence import AclFence, fence_of
 from airflow_mirror.cutover.heartbeat import SILENCE_S, owner_of
 from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence
 from airflow_mirror.cutover.platform import Platform
-from airflow_mirror.cutover.raised import Raised, alone
+from airflow_mirror.cutover.raised import Raised
 from airflow_mirror.errors import CutoverTakenOver, LedgerMissing, MayBeOpen, MirrorError, OpeningUnfinished
 from airflow_mirror.jobs.runner.guarding import READY
 from airflow_mirror.jobs.runner.state import LOST, RUNNING

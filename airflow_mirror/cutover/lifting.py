@@ -25,6 +25,7 @@ from pathlib import Path
 from airflow_mirror.common.files import lock
 from airflow_mirror.cutover import decision
 from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover.alone import alone
 from airflow_mirror.cutover.decided_fence import fence_for, intent_of
 from airflow_mirror.cutover.decision import CLOSED, LIFTED, FenceState
 from airflow_mirror.cutover.fence import AclFence, Fence
@@ -32,7 +33,7 @@ from airflow_mirror.cutover.fence_names import target_of
 from airflow_mirror.cutover.heartbeat import require_over
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.platform import Platform, Side
-from airflow_mirror.cutover.raised import Raised, alone
+from airflow_mirror.cutover.raised import Raised
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.errors import (

@@ -8,8 +8,6 @@ while the cutover watches them.
 from __future__ import annotations
 
 import gc
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,8 +16,10 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from airflow_mirror.common.signals import undisturbed
 from airflow_mirror.cutover import decision
 from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover.alone import alone
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.drain import drain, verify
@@ -31,7 +31,7 @@ from airflow_mirror.cutover.open_transactions import look_for_unseen
 from airflow_mirror.cutover.other_fences import described
 from airflow_mirror.cutover.proof import look_before
 from airflow_mirror.cutover.quiet import prove_fence, stand_still
-from airflow_mirror.cutover.raised import Raised, alone
+from airflow_mirror.cutover.raised import Raised
 from airflow_mirror.cutover.report import FenceRecord, StepRecord, as_recorded
 from airflow_mirror.cutover.writers import (
     require_no_writer,
@@ -280,7 +280,7 @@ def back_out(run: Attempt) -> None:
 
     :raises CutoverTakenOver, OpenOutcomeUnknown: nothing is undone.
     """
-    with _undisturbed():
+    with undisturbed():
         # Its own limit must not end the undoing. It does not last for ever all the same: once this process is silent, or
         # hangs too long, a guard takes over by decision, and its permits refuse.
         run.fenced_until = None
@@ -388,24 +388,3 @@ def _save_done(run: Attempt, last: Step) -> None:
         # and undoes nothing; the next process completes the report.
         run.report.state, run.report.outcome = last.leads_from, reports.RUNNING
         raise
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Ignore SIGINT, SIGTERM and SIGALRM while undoing: a second Ctrl-C must not leave the fence up.
-
-    The first signal has already ended the cutover, so later ones can be dropped.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python delivers signals to the main thread only
-        return
-    # SIGKILL can't be held: it leaves `lifting`, or `up`, to the guard.
-    held = [signal.SIGINT, signal.SIGTERM, signal.SIGALRM]
-    before = {number: signal.getsignal(number) for number in held}
-    for number in held:
-        signal.signal(number, lambda *_: None)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)

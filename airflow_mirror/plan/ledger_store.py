@@ -6,7 +6,10 @@ next plan continues from the same one on every worker. So is its last amendment;
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields
+from typing import Any
 
 from airflow_mirror.errors import InputError, LedgerMissing, LedgerNewer, PlanNotKept, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -14,8 +17,9 @@ from airflow_mirror.ledger import state
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.records import AMENDMENT, LAST_AMENDMENT, LAST_PLAN, PLAN
 from airflow_mirror.ledger.state import State
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.amendment import amended, chain
-from airflow_mirror.plan.model import Amendment, Plan, newer_parts
+from airflow_mirror.plan.model import VERSION, Amendment, Plan
 from airflow_mirror.plan.owned import with_key_partitions
 from airflow_mirror.plan.requirements import require_own_name
 from airflow_mirror.plan.store import KEEP
@@ -265,9 +269,23 @@ def plan_in(found: Mapping[str, bytes], mirror: str, plan_hash: str) -> Plan:
     try:
         plan = Plan.from_json(text)
     except InputError as e:
-        if newer := newer_parts(text):
+        if newer := _newer_parts(text):
             raise PLAN.unread(newer, mirror, plan_hash) from e
         raise
     if plan.hash != plan_hash:
         raise InputError(f"the target's ledger holds plan {plan.hash} as {plan_hash}. Make the plan again.")
     return plan
+
+
+def _newer_parts(text: str) -> dict[str, Any]:
+    """Return what only a newer version of the package writes into a plan: its version, fields; empty: nothing.
+
+    :param text: JSON that can't be loaded.
+    """
+    try:
+        values = json.loads(text)
+        version, known = values["version"], {f.name for f in fields(Plan)} | {"hash"}
+        unknown = sorted(({*values} - known) | ({*values["mirror"]} - {f.name for f in fields(Mirror)}))
+        return {"v": version, "fields": unknown} if version > VERSION or (unknown and version == VERSION) else {}
+    except (KeyError, TypeError, ValueError):
+        return {}

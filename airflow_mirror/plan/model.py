@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -369,20 +369,6 @@ class Plan(Judged):
         if not self.superseded:
             del content["superseded"]
         return _as_loaded(_without_unset(content))
-
-
-def newer_parts(text: str) -> dict[str, Any]:
-    """Return what only a newer version of the package writes into a plan: its version, fields; empty: nothing.
-
-    :param text: JSON that can't be loaded.
-    """
-    try:
-        values = json.loads(text)
-        version, known = values["version"], {f.name for f in fields(Plan)} | {"hash"}
-        unknown = sorted(({*values} - known) | ({*values["mirror"]} - {f.name for f in fields(Mirror)}))
-        return {"v": version, "fields": unknown} if version > VERSION or (unknown and version == VERSION) else {}
-    except (KeyError, TypeError, ValueError):
-        return {}
 
 
 def _without_unset(content: dict[str, Any]) -> dict[str, Any]:

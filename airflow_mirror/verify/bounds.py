@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.offsets.map import OffsetMap
-from airflow_mirror.verify.result import Difference, LogBounds, PartitionPair
+from airflow_mirror.verify.result import (
+    Difference,
+    LogBounds,
+    PartitionPair,
+)
+from airflow_mirror.wire.cluster import WireCluster
 
 
 def window(pair: PartitionPair, source_log: LogBounds, target_log: LogBounds) -> tuple[int, int]:
@@ -55,3 +61,9 @@ def through_map(one: OffsetMap, target_log: LogBounds) -> LogBounds:
     stable = one.source_end if target_log.stable >= one.target_end else one.to_source(target_log.stable).offset
     start = one.source_start if target_log.start <= one.target_start else one.behind(target_log.start)
     return LogBounds(start, max(start, stable), max(start, one.source_end))
+
+
+def begun_by_now(cluster: WireCluster, tp: TopicPartition, log: LogBounds) -> LogBounds:
+    """Return a log's bounds with the start to which retention has moved it since they were read."""
+    start = cluster.log_starts([tp])[tp]
+    return log._replace(start=min(max(log.start, start), log.end))

@@ -20,7 +20,7 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import priming
 from airflow_mirror.errors import BrokerError, ForeignData, InvalidField, NoOffsetMap
 from airflow_mirror.sync.maps import Maps, MapSource, mapped_range
-from airflow_mirror.verify.bounds import bounds_difference, through_map, unseen, window
+from airflow_mirror.verify.bounds import begun_by_now, bounds_difference, through_map, unseen, window
 from airflow_mirror.verify.compaction import Gaps
 from airflow_mirror.verify.compare import Floor, Tally, compare, translated
 from airflow_mirror.verify.result import (
@@ -196,8 +196,8 @@ def compare_partition(
     if any(floor.has_risen for floor in floors):
         # What retention took meanwhile was not compared, or is not there any more. The target's start is asked for first:
         # one that follows its source lacks nothing of it.
-        target_log = _begun_by_now(target, pair.target, target_log)
-        source_log = _begun_by_now(source, pair.source, source_log)
+        target_log = begun_by_now(target, pair.target, target_log)
+        source_log = begun_by_now(source, pair.source, source_log)
         held = target_log if through is None else through_map(through, target_log)
     if tally.gaps and tally.difference is None:
         logs = (source, pair.source, end, source_log), (target, pair.target, there[1], target_log)
@@ -225,12 +225,6 @@ def compare_partition(
         cleaned=tally.gaps.count if tally.gaps is not None else 0,
         unseen=lost,
     )
-
-
-def _begun_by_now(cluster: WireCluster, tp: TopicPartition, log: LogBounds) -> LogBounds:
-    """Return a log's bounds with the start to which retention has moved it since they were read."""
-    start = cluster.log_starts([tp])[tp]
-    return log._replace(start=min(max(log.start, start), log.end))
 
 
 _Log = tuple[WireCluster, TopicPartition, int, LogBounds]  # with the end of what was compared

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from airflow_mirror.cutover.failover.check import tail_of
+from airflow_mirror.cutover.failover.tail_seen import tail_of
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.runner.active import active_tail

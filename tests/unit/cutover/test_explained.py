@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.cutover.alone import alone
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.decision import (
@@ -24,7 +25,7 @@ from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.fence_names import attempt_id, name_of
 from airflow_mirror.cutover.lifting import told
 from airflow_mirror.cutover.other_fences import described, lift_unexplained, told_unexplained, unexplained
-from airflow_mirror.cutover.raised import Raised, alone
+from airflow_mirror.cutover.raised import Raised
 from airflow_mirror.errors import (
     CutoverTakenOver,
     FencedByAnother,

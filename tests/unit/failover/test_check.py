@@ -14,7 +14,8 @@ import pytest
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.decision import CLOSED, OPENED, FenceState, note_copy
 from airflow_mirror.cutover.failover import check
-from airflow_mirror.cutover.failover.check import TailSeen, copied_to, lost
+from airflow_mirror.cutover.failover.check import copied_to, lost
+from airflow_mirror.cutover.failover.tail_seen import TailSeen
 from airflow_mirror.jobs.runner.active import Sign
 from airflow_mirror.kafka.model import GroupPosition, TopicInfo
 from airflow_mirror.sync.ends import notes

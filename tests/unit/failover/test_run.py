@@ -13,9 +13,9 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer.lease import HANDOVER_S
 from airflow_mirror.cutover.decision import Pin, fence_state, open_behind
 from airflow_mirror.cutover.failover import check, decision, run
-from airflow_mirror.cutover.failover.check import TailSeen
 from airflow_mirror.cutover.failover.record import STEPS, Cut, Record
 from airflow_mirror.cutover.failover.report import Found
+from airflow_mirror.cutover.failover.tail_seen import TailSeen
 from airflow_mirror.errors import (
     InputError,
     MirrorCutOver,
