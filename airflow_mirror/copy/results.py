@@ -59,6 +59,11 @@ class PartitionResult:
         """What the result is about: source topic, source partition, target partition."""
         return self.topic, self.partition, self.target_partition
 
+    @property
+    def passes(self) -> bool:
+        """Whether it has an error that another turn would have gone on from, while nobody else writes the partition."""
+        return self.error is not None and not self.final and not self.unheard
+
     def going_on(self) -> PartitionResult:
         """Return it without its error if its partition only goes on under another lease than that of its task."""
         return replace(self, error=None, final=False, lease_lost=False) if self.lease_lost or self.unheard else self

@@ -277,15 +277,17 @@ class SourceSide:
         # would take all of it, and the records of those behind them might fall to retention meanwhile. In a session the
         # broker itself moves what it has served to the end (KIP-227), and here it leaves the session.
         waiting = self._waiting.pop(lane.key, {})
-        # Copies of one partition (by key) take turns in any case: a request names it once, and what one of them has read
+        # Copies of one partition (by key) take turns, though: a request names it once, and what one of them has read
         # before is no news for it, but may be for the next.
-        first = {tp for tp, one in named.items() if tp not in served and one.p.range.key_partitions is None}
-        for tp in first:
-            self._enlist(named[tp].p)
+        unanswered = [one.p for tp, one in named.items() if tp not in served]
+        by_key = [p for p in unanswered if p.range.key_partitions is not None]
+        for p in unanswered:
+            if p.range.key_partitions is None:
+                self._enlist(p)
         if waiting:
             self._waiting.setdefault(lane.key, {}).update(waiting)
-        for tp in named.keys() - first:
-            self._enlist(named[tp].p)
+        for p in (*by_key, *served.values()):
+            self._enlist(p)
 
     def _answered(self, lane: FetchLane) -> Mapping[TopicPartition, Named]:
         """Return what the request in flight was for, and allow fetching for it again."""
