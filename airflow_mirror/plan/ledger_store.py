@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
-from airflow_mirror.errors import InputError, LedgerMissing, LedgerNewer, PlanNotKept, TryAgain
+from airflow_mirror.errors import InputError, LedgerMissing, PlanNotKept, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger import state
 from airflow_mirror.ledger.decisions import Decisions, Values
@@ -217,20 +217,17 @@ def last_between(
 ) -> Plan | None:  # fmt: skip
     """Return the plan that a mirror's next one continues from; None if there is none for these clusters.
 
-    One that an older version of the package made, or that is damaged, is as one that was not kept: a new plan is what
-    helps, and the ledger says which topics are the mirror's.
-
     :param told: is told why one that was made does not count.
     :raises LedgerLost: nobody knows. :raises LedgerNewer: a newer version of the package made it.
+    :raises InputError: it can't be loaded. Passed over, what it alone knows would be lost: settings before the hold, and
+        where topics began.
     """
     try:
         plan_hash = last_hash(ledger.values(), mirror)
         last = fetch(plan_hash, mirror, target, ledger) if plan_hash else None
     except LedgerMissing:  # nothing was ever planned
         return None
-    except LedgerNewer:
-        raise
-    except InputError as e:  # it is not kept, or this version can't load it
+    except PlanNotKept as e:
         told(f"no earlier plan to continue from: {e}")
         return None
     clusters = source.cluster_id(), target.cluster_id()
@@ -284,8 +281,10 @@ def _newer_parts(text: str) -> dict[str, Any]:
     """
     try:
         values = json.loads(text)
-        version, known = values["version"], {f.name for f in fields(Plan)} | {"hash"}
-        unknown = sorted(({*values} - known) | ({*values["mirror"]} - {f.name for f in fields(Mirror)}))
-        return {"v": version, "fields": unknown} if version > VERSION or (unknown and version == VERSION) else {}
+        if (version := values["version"]) != VERSION:
+            return {"v": version} if version > VERSION else {}
+        unknown = {*values} - {f.name for f in fields(Plan)} - {"hash"}
+        unknown |= {*values["mirror"]} - {f.name for f in fields(Mirror)}
+        return {"v": version, "fields": sorted(unknown)} if unknown else {}
     except (KeyError, TypeError, ValueError):
         return {}

@@ -140,7 +140,9 @@ def _left(s: Situation) -> list[tuple[int, int]] | None:
     for pair, topic in zip(s.pairs, s.topics, strict=True):
         replicas = topic.replication_factor if pair.target is None else pair.target.info.replication_factor
         held = (s.target.sizes or {}).get(pair.target_topic, 0) if pair.ours else 0
-        left.append((replicas, max(0, _to_copy(pair.source, s.source.sizes.get(pair.source.info.name, 0)) - held)))
+        there = s.source.sizes.get(pair.source.info.name, 0)
+        # Of what the target holds a part may be from before the mirror's start, by an older tool.
+        left.append((replicas, max(0, min(_to_copy(pair.source, there), there - held))))
     return left
 
 

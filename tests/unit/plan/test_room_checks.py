@@ -90,6 +90,17 @@ def test_a_part_of_a_log_counts_by_its_offsets() -> None:
     assert findings(made, "disk")[0][2].startswith("the copy takes 4.5 GB with all replicas")
 
 
+def test_what_an_older_tool_has_copied_is_no_part_of_what_lies_behind_the_start() -> None:
+    """From the second plan on the target topic is the mirror's."""
+    topic = a_topic(spans=((0, 1000),), begins={0: 750}, replicas=1)
+    here = a_cluster(topic, sizes={"orders": 40 * GB})
+    ours = plan(
+        here, target=(a_topic(spans=((0, 750),), replicas=1),), known={"orders": "identical"},
+        sizes={"orders": 30 * GB}, usable_bytes={1: 9 * GB},
+    )  # fmt: skip
+    assert findings(ours, "disk")[0][2].startswith("the copy takes 10.0 GB")
+
+
 @pytest.mark.parametrize(
     ("usable", "sizes", "said"),
     [
