@@ -47,8 +47,9 @@ for, also at the start.
 The options of the first MirrorMaker and of the Go mirror maker are understood, too (--consumer.config and so on); see
 docs/from-mirrormaker-1.md.
 
-Exit status: 0 stopped by SIGTERM or SIGINT, every partition cleanly; 1 failed, or partitions had failed when it was
-stopped, partition and cause on stderr; 2 wrong input. The last line on stdout is one JSON object.
+Exit status: 0 stopped by SIGTERM or SIGINT; 1 failed, or partitions had failed for good when it was stopped, partition
+and cause on stderr; 2 wrong input. The last line on stdout is one JSON object; its "waiting" names partitions that were
+not copied to their end.
 """
 _EXAMPLES = """
 examples:

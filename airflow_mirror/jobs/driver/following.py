@@ -13,7 +13,9 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import load
 from airflow_mirror.copy.delays import DelayMeter
 from airflow_mirror.copy.results import summarise
@@ -92,13 +94,14 @@ def _outcome(tail: Tail, seconds: float) -> Outcome:
 
     :param seconds: how long it took.
     """
-    results, waiting = tail.totals.values(), sorted(tail.waiting)
-    summary = summarise(results, seconds) | {"gone": sorted(tail.gone), "waiting": [str(tp) for tp in waiting]}
     # Said, and no failure: a leader may be away for days, and who keeps the tail would start one again that was asked to
-    # stop.
-    for tp in waiting:
-        log.warning("%s was not copied by this tail: its leader did not answer: %s", tp, tail.waiting[tp])
-    # While a tail runs, the next turn reopens failed partitions. There is none any more.
+    # stop. So with what the next turn would have opened again.
+    waits = {TopicPartition(r.topic, r.partition): str(r.error) for r in tail.totals.values() if r.passes}
+    waits |= {tp: f"its leader did not answer: {why}" for tp, why in tail.waiting.items()}
+    for tp in sorted(waits):
+        log.warning("%s was not copied to its end by this tail: %s", tp, waits[tp])
+    results = [replace(r, error=None) if r.passes else r for r in tail.totals.values()]
+    summary = summarise(results, seconds) | {"gone": sorted(tail.gone), "waiting": [str(tp) for tp in sorted(waits)]}
     return summary, entry.failure(results, summary["errors"])
 
 

@@ -1,7 +1,7 @@
 """The streaming tail on Spark: follows the source until SIGTERM, in one turn (micro-batch) after another.
 
-Exit status 0: stopped by SIGTERM or SIGINT, every partition cleanly. 1: failed, or partitions had failed when it was
-stopped; partition and cause on stderr. 2: wrong arguments.
+Exit status 0: stopped by SIGTERM or SIGINT; partitions that it would have opened again are in the summary. 1: failed, or
+partitions had failed for good when it was stopped; partition and cause on stderr. 2: wrong arguments.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def follow_together(
     One that ends because of what may pass is begun again. One that only a person can help ends alone.
 
     :param jobs: the arguments of each, by the mirror's name.
-    :return: 0 all ended cleanly; 1 one failed, or had failed when it was stopped; 2 wrong input, of all of them.
+    :return: 0 all ended cleanly; 1 one failed, or had failed for good when it was stopped; 2 wrong input, of all of them.
     """
     entry.log_to_stderr()
     stopping = threading.Event()

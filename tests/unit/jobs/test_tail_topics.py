@@ -106,7 +106,7 @@ def test_tail_that_ends_names_a_partition_that_waits_for_its_leader(
     world.tail.take([])
     summary, error = following._outcome(world.tail, 1.0)
     assert summary["waiting"] == ["a-1"] and (error, summary["errors"]) == (None, [])
-    assert "a-1 was not copied by this tail: its leader did not answer" in caplog.text
+    assert "a-1 was not copied to its end by this tail: its leader did not answer" in caplog.text
     world.source.move_leader(TopicPartition("a", 1), 1)
     world.tail.discover()
     summary, error = following._outcome(world.tail, 1.0)
