@@ -116,7 +116,15 @@ def test_last_plan_that_can_not_be_loaded_is_not_passed_over(
         ledger_store.last_between(a_plan().mirror.name, None, None, ledger, print)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("more", [{"version": 3}, {"version": 3, "mirror": []}, {"later": 1}, {"mirror": {**a_plan().mirror.to_dict(), "later": 1}}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"version": 3},
+        {"version": 3, "mirror": []},
+        {"later": 1},
+        {"mirror": {**a_plan().mirror.to_dict(), "later": 1}},
+    ],
+)
 def test_last_plan_of_a_newer_version_is_not_passed_over(
     more: dict[str, Any], stored: Callable[[Any], MemoryLedger]
 ) -> None:
