@@ -165,6 +165,12 @@ def test_every_command_that_is_shown_is_one_that_its_parser_takes(capsys: pytest
     assert wrong == []
 
 
+def test_no_option_is_given_a_pattern_that_the_shell_expands() -> None:
+    """To two words where two files match: an option takes the first, and the rest is an argument that nobody wants."""
+    blocks = [text for page in PAGES for text in re.findall(r"^```(?:sh)?\n(.*?)^```$", page.read_text(), re.M | re.S)]
+    assert [line for block in blocks for line in block.splitlines() if re.search(r"--[a-z-]+ [^'\" ]*\*", line)] == []
+
+
 def test_every_manifest_is_yaml_whose_commands_its_parser_takes() -> None:
     shown = re.findall(r"^```yaml\n(.*?)^```$", text("docs/kubernetes.md"), re.M | re.S)
     objects = [one for block in shown for one in yaml.safe_load_all(block)]
