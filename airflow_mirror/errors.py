@@ -14,6 +14,7 @@ of the three parts. A field named like a part is that part.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
@@ -243,7 +244,10 @@ class MissingRight(InputError):
         )
     )
     grant = property(
-        lambda e: f"Add the ACL: kafka-acls --add --allow-principal {e.principal} {e.acl.options}" if e.acl
+        lambda e: (
+            f"Add the ACL: kafka-acls --bootstrap-server ... --add --allow-principal {shlex.quote(e.principal)} "
+            f"{e.acl.options}"
+        ) if e.acl
         else f"Grant {e.principal} the right for it (the docs list the rights a mirror needs), or use a connection whose "
         "principal has it."
     )  # fmt: skip
@@ -306,8 +310,8 @@ class OpeningTooLarge(InputError):
     what = "{topics:,} topics can't be opened at once"
     cause = """the record that opens them has up to {needs:,} bytes, and topic {ledger!r} of the target takes {takes:,}:
         it would be refused behind the fence"""
-    remedy = """kafka-configs.sh --alter --entity-type topics --entity-name {ledger} --add-config
-        max.message.bytes={enough}; or 'airflow-mirror split' the mirror."""
+    remedy = """kafka-configs.sh --bootstrap-server ... --alter --entity-type topics --entity-name {ledger}
+        --add-config max.message.bytes={enough}; or 'airflow-mirror split' the mirror."""
 
     @property
     def enough(self) -> int:

@@ -15,6 +15,8 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import ApiNotServed
 
+_ACLS = "kafka-acls --bootstrap-server ..."
+
 
 class Writer(NamedTuple):
     """Somebody who may write there.
@@ -41,7 +43,7 @@ def ledger_writers(target: ClusterAdmin, mirror: Mirror, accepted: Collection[st
         return ()
     own = mirror.own_principals.get("target") or target.principal
     topics = [DECISIONS, STATE, *([] if mirror.offsets == "identical" else [MAPS])]  # wishes are for others
-    grant = f"kafka-acls --add --allow-principal {shlex.quote(own or 'User:MIRROR')} --topic airflow-mirror. "
+    grant = f"{_ACLS} --add --allow-principal {shlex.quote(own or 'User:MIRROR')} --topic airflow-mirror. "
     grant += "--resource-pattern-type prefixed --operation All"
     try:
         rules = target.describe_acls(resource_type="TOPIC")
@@ -73,4 +75,4 @@ def _remove(rule: Acl) -> str:
     pattern = " --resource-pattern-type prefixed" if rule.pattern_type == "PREFIXED" else ""
     host = "" if rule.host == "*" else f" --allow-host {shlex.quote(rule.host)}"
     on = f"--topic {shlex.quote(rule.name)}{pattern} --operation {rule.operation.title()}"
-    return f"kafka-acls --remove --allow-principal {shlex.quote(rule.principal)}{host} {on}"
+    return f"{_ACLS} --remove --allow-principal {shlex.quote(rule.principal)}{host} {on}"

@@ -5,6 +5,8 @@ Only :func:`refusal` turns the error code of a response into an exception.
 
 from __future__ import annotations
 
+import shlex
+
 from airflow_mirror.errors import BrokerError, InputError, MirrorError, MissingRight, NeededAcl, RequestRefused, TryAgain
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 
@@ -140,7 +142,7 @@ class Fenced(TryAgain):
 
 def acl_missing(what: str, code: int, principal: str, operation: str, resource: str, name: str) -> MissingRight:
     """Return the error that names the ACL which grants a right."""
-    named = "" if resource == "cluster" else f" {name}"
+    named = "" if resource == "cluster" else f" {shlex.quote(name)}"
     options = f"--operation {operation.split()[0]} {_AUTHORIZATION[code][1]}{named}"
     acl = NeededAcl(code=code, operation=operation, resource=resource, name=name, options=options)
     return MissingRight(what, error_name(code), principal, acl)

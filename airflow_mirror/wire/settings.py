@@ -54,7 +54,7 @@ _SUPPORTED = frozenset(
 _HARMLESS = ("sasl.kerberos.",)
 _OFTEN_SET = (*_HARMLESS, "sasl.mechanism", "ssl.endpoint.")  # also where neither TLS nor a login is wanted
 _BY_PASSWORD = "Set the mechanism of this user, or remove sasl.username and set sasl.kerberos.principal."
-_OF_CERTIFICATE, _OF_TOKEN = "User:<the certificate's subject>", "User:<whom the token names>"
+_OF_CERTIFICATE, _OF_TOKEN = "User:<subject of the certificate>", "User:<whom the token names>"
 
 
 @dataclass(frozen=True)

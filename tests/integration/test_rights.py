@@ -287,7 +287,8 @@ def test_a_plan_names_each_right_that_traces_lack_and_touches_nothing(world_of: 
 
     def missing(operation: str) -> str:
         spelled, topic = operation.title().replace("_", ""), grants[ours[operation]].name
-        return f"{OURS} lacks {spelled} on topic '{topic}'. Add the ACL: kafka-acls --add --allow-principal {OURS}"
+        command = f"kafka-acls --bootstrap-server ... --add --allow-principal {OURS}"
+        return f"{OURS} lacks {spelled} on topic '{topic}'. Add the ACL: {command}"
 
     for operation in ours:
         assert missing(operation) in blocked(operation)

@@ -179,6 +179,7 @@ def samples() -> list[e.MirrorError]:
         w.ApiNotServed("broker:9092", "Fetch", 4, (0, 3)),
         w.acl_missing("fetch", ErrorCode.TOPIC_AUTHORIZATION_FAILED, "User:mirror", "Read", "topic", "orders"),
         w.acl_missing("do", ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "User:m", "Alter", "cluster", "kafka-cluster"),
+        w.acl_missing("read", ErrorCode.GROUP_AUTHORIZATION_FAILED, "User:CN=a b", "Read", "group", "the group"),
         w.UnknownTopic("fetch", "orders"),
         w.Fenced("produce", 47, 1000, 3),
         w.Fenced("marker", 52, 1000, 3),

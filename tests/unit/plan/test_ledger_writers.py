@@ -66,7 +66,8 @@ def test_nobody_else_is_nobody() -> None:
     ],
 )
 def test_rule_that_lets_somebody_write_is_named_with_what_removes_it(others: Acl, remove: str) -> None:
-    assert who(Acls(*OURS, others)) == {"User:b": f"kafka-acls --remove --allow-principal User:b {remove}"}
+    command = f"kafka-acls --bootstrap-server ... --remove --allow-principal User:b {remove}"
+    assert who(Acls(*OURS, others)) == {"User:b": command}
     denied = [rule(topic, "WRITE", "DENY", "User:b") for topic in (DECISIONS, STATE, MAPS)]
     assert who(Acls(*OURS, others, *denied)) == {}
     assert who(Acls(*OURS, others), "User:b") == {} == who(Acls(*OURS, others), "User:*")
@@ -108,7 +109,7 @@ def test_plan_warns_of_them() -> None:
     plan = decide(a_mirror(topics=["orders"]), a_cluster(a_topic("orders")), target, (), NOW)
     (found,) = [one for one in plan.findings if one.check == "ledger_writers"]
     assert found.level == "warn" and "User:b (ALLOW WRITE" in found.evidence
-    assert "kafka-acls --remove --allow-principal User:b" in found.remedy and "accept_ledger_writers" in found.remedy
+    assert "--remove --allow-principal User:b" in found.remedy and "accept_ledger_writers" in found.remedy
     assert "ledger_writers" in checks.CHECKS.rows
 
 
@@ -121,7 +122,7 @@ def test_cutover_wants_them_accepted_by_name(tmp_path: Any) -> None:
     target.principal = OWN  # type: ignore[attr-defined]
     check(run)
     want(run, accept_ledger_writers=["User:other"])
-    with pytest.raises(LedgerOpen, match=r"User:b \(ALLOW.*kafka-acls --remove.*accept_ledger_writers=\['User:b'\]"):
+    with pytest.raises(LedgerOpen, match=r"User:b \(ALLOW.*kafka-acls .*--remove.*accept_ledger_writers=\['User:b'\]"):
         check(run)
     want(run, accept_ledger_writers=["User:b"])
     check(run)
