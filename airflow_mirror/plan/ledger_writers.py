@@ -12,10 +12,12 @@ from airflow_mirror.kafka.acls import EVERYBODY, OPEN_BY_DEFAULT, covers, lettin
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.resources import ANY
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import ApiNotServed
 
 _ACLS = "kafka-acls --bootstrap-server ..."
+_LEDGER = "airflow-mirror."  # its topics, and no others, begin so
 
 
 class Writer(NamedTuple):
@@ -43,7 +45,7 @@ def ledger_writers(target: ClusterAdmin, mirror: Mirror, accepted: Collection[st
         return ()
     own = mirror.own_principals.get("target") or target.principal
     topics = [DECISIONS, STATE, *([] if mirror.offsets == "identical" else [MAPS])]  # wishes are for others
-    grant = f"{_ACLS} --add --allow-principal {shlex.quote(own or 'User:MIRROR')} --topic airflow-mirror. "
+    grant = f"{_ACLS} --add --allow-principal {shlex.quote(own or 'User:MIRROR')} --topic {_LEDGER} "
     grant += "--resource-pattern-type prefixed --operation All"
     try:
         rules = target.describe_acls(resource_type="TOPIC")
@@ -54,7 +56,8 @@ def ledger_writers(target: ClusterAdmin, mirror: Mirror, accepted: Collection[st
     except (MissingRight, ApiNotServed) as e:
         return (Writer(EVERYBODY, f"perhaps: its ACLs can't be read. {e}", "let the mirror read ACLs"),)
     found = {rule: rule.principal for topic in topics for rule in letting_write(rules, topic, own or "")}
-    writers = [Writer(who, str(rule), _remove(rule)) for rule, who in found.items() if who not in accepted]
+    unless = "" if own else "; perhaps the mirror itself: own_principals says who that is"
+    writers = [Writer(who, f"{rule}{unless}", _take_away(rule)) for rule, who in found.items() if who not in accepted]
     if bare := [topic for topic in topics if not any(covers(rule, topic) for rule in rules)]:
         open_ = is_open_by_default(target)
         if open_ is not False:
@@ -69,6 +72,18 @@ def is_open_by_default(target: ClusterAdmin) -> bool | None:
         return open_by_default(target.broker_configs())
     except MissingRight:
         return None
+
+
+def _take_away(rule: Acl) -> str:
+    """Return the command that takes the right to write to the ledger away, and no other one if that can be."""
+    if rule.name.startswith(_LEDGER):
+        return _remove(rule)
+    if rule.principal != EVERYBODY:
+        topics = " ".join(f"--topic {topic}" for topic in (DECISIONS, STATE, MAPS))
+        return f"{_ACLS} --add --deny-principal {shlex.quote(rule.principal)} {topics} --operation Write"
+    # Denied to everybody it would be denied to the mirror.
+    which = "every topic" if rule.name == ANY else f"all topics that begin with {rule.name!r}"
+    return f"{_remove(rule)} (which takes it away on {which}: first allow by name whoever needs it there)"
 
 
 def _remove(rule: Acl) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import shlex
 from dataclasses import replace
 from typing import Any
 
@@ -59,10 +61,9 @@ def test_nobody_else_is_nobody() -> None:
         (rule(STATE, "WRITE", "ALLOW", "User:b"), f"--topic {STATE} --operation Write"),
         (rule(MAPS, "ALL", "ALLOW", "User:b"), f"--topic {MAPS} --operation All"),
         (
-            rule("airflow-", "WRITE", "ALLOW", "User:b", pattern="PREFIXED"),
-            "--topic airflow- --resource-pattern-type prefixed --operation Write",
+            rule("airflow-mirror.", "WRITE", "ALLOW", "User:b", pattern="PREFIXED"),
+            "--topic airflow-mirror. --resource-pattern-type prefixed --operation Write",
         ),
-        (rule("*", "WRITE", "ALLOW", "User:b"), "--topic '*' --operation Write"),
     ],
 )
 def test_rule_that_lets_somebody_write_is_named_with_what_removes_it(others: Acl, remove: str) -> None:
@@ -73,8 +74,40 @@ def test_rule_that_lets_somebody_write_is_named_with_what_removes_it(others: Acl
     assert who(Acls(*OURS, others), "User:b") == {} == who(Acls(*OURS, others), "User:*")
 
 
+@pytest.mark.parametrize(
+    "others",
+    [
+        rule("*", "ALL", "ALLOW", "User:CN=the platform"),
+        rule("airflow-", "WRITE", "ALLOW", "User:CN=the platform", pattern="PREFIXED"),
+    ],
+)
+def test_rule_about_other_topics_too_stays_and_the_ledger_is_denied(others: Acl) -> None:
+    ((principal, command),) = who(Acls(*OURS, others)).items()
+    options = shlex.split(command)
+    assert principal == options[options.index("--deny-principal") + 1] and options[-2:] == ["--operation", "Write"]
+    topics = [name for option, name in itertools.pairwise(options) if option == "--topic"]
+    assert topics == [DECISIONS, STATE, MAPS], "wishes are for others"
+    assert who(Acls(*OURS, others, *(rule(topic, "WRITE", "DENY", principal) for topic in topics))) == {}
+
+
+@pytest.mark.parametrize(
+    ("others", "also"),
+    [
+        (rule("*", "ALL", "ALLOW", "User:*"), "--topic '*' --operation All (which takes it away on every topic: "),
+        (
+            rule("airflow-", "WRITE", "ALLOW", "User:*", pattern="PREFIXED"),
+            "prefixed --operation Write (which takes it away on all topics that begin with 'airflow-': ",
+        ),
+    ],
+)
+def test_what_everybody_may_is_denied_to_nobody_and_what_else_is_lost_is_said(others: Acl, also: str) -> None:
+    command = who(Acls(*OURS, others))["User:*"]
+    assert "--remove" in command and "deny" not in command and also in command
+
+
 def test_principal_that_nobody_knows_may_be_the_mirrors() -> None:
-    assert [*who(Acls(*OURS), own=None)] == [OWN]
+    (first, *_) = found = writers(Acls(*OURS), own=None)
+    assert {one.principal for one in found} == {OWN} and "perhaps the mirror itself: own_principals" in first.why
 
 
 @pytest.mark.parametrize(
