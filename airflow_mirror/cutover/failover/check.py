@@ -30,6 +30,8 @@ from airflow_mirror.plan.missing_acls import Lacking, lacking
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.owned import mirrors, target_ids
 from airflow_mirror.plan.rights import FAILOVER as ROLE
+from airflow_mirror.plan.rights import TARGET
+from airflow_mirror.plan.rights_command import rights_command
 from airflow_mirror.sync.ends import notes
 from airflow_mirror.sync.maps import mapped_range
 from airflow_mirror.verify.partition import count_data
@@ -50,7 +52,7 @@ class Check:
     :param decided: a failover that was decided before; the next one completes it.
     :param missing: target topics of the plan that are not there.
     :param others: those that belong to other mirrors, each with its owner; ``plan`` has none of them.
-    :param lacking: rights that this connection's principal would need.
+    :param lacking: rights that this connection's principal would need. :param principal: None: nobody knows it.
     :param unattended: nobody approves it.
     :param fenced_by: mirrors that were cut over from here, whose fences keep everybody but this one out of the target
         topics.
@@ -65,6 +67,7 @@ class Check:
     decided: Direction | None
     missing: tuple[str, ...]
     lacking: tuple[Lacking, ...] = ()
+    principal: str | None = None
     others: Mapping[str, str] = field(default_factory=dict)
     unattended: bool = False
     fenced_by: tuple[str, ...] = ()
@@ -98,8 +101,9 @@ class Check:
         return InputError(
             f"mirror {name!r} can't be failed over with these rights on the target",
             f"{some(map(str, self.lacking), 10, '; ')}. Nothing was changed",
-            "Grant them ('airflow-mirror rights --role failover' prints the commands), or use a connection whose "
-            "principal has them. With force, what needs them fails behind the decision, and stays to be done.",
+            "Grant them by the commands that this prints, or use a connection whose principal has them: "
+            f"{rights_command(self.plan.mirror, ROLE, TARGET, self.principal)}. With force, what needs them fails behind "
+            "the decision, and stays to be done.",
         )  # fmt: skip
 
     def lines(self, most: int = _LISTED) -> list[str]:
@@ -186,6 +190,7 @@ def check(on: Side, mirror: str, *, unattended: bool = False) -> Check:
     # of its own (`run._decide`).
     there = target.topics([t.target_topic for t in plan.topics])
     groups, values = groups_of(target, plan), on.ledger.values()
+    missing_rights = tuple(lacking(ROLE, plan, groups.known, target=target)[0])
     return Check(
         at=now_ms / 1000,
         plan=plan,
@@ -193,7 +198,8 @@ def check(on: Side, mirror: str, *, unattended: bool = False) -> Check:
         losses=lost(on, plan, now_ms),
         groups=groups,
         decided=decided,
-        lacking=tuple(lacking(ROLE, plan, groups.known, target=target)[0]),
+        lacking=missing_rights,
+        principal=target.principal if missing_rights else None,
         missing=tuple(t.target_topic for t in plan.topics if t.target_topic not in there),
         others=others,
         unattended=unattended,

@@ -185,9 +185,9 @@ def test_who_could_not_complete_it_is_refused_before_anything_is_touched(world: 
         with pytest.raises(InputError, match=f"{operation} is not allowed to the mirror on {name} .{why}") as caught:
             world.fail_over()
         assert caught.value.remedy == (
-            "Grant them ('airflow-mirror rights --role failover' prints the commands), or use a connection whose "
-            "principal "
-            "has them. With force, what needs them fails behind the decision, and stays to be done."
+            "Grant them by the commands that this prints, or use a connection whose principal has them: airflow-mirror "
+            "rights --name m --principal User:mirror --role failover --side target. With force, what needs them fails "
+            "behind the decision, and stays to be done."
         ) and str(caught.value).startswith("mirror 'm' can't be failed over with these rights on the target: ")
         assert world.effects.log == []
         found = check.check(world.on(), "m")
