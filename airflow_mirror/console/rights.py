@@ -15,6 +15,7 @@ from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.principal import given_principal
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.ledger_writers import is_open_by_default
 from airflow_mirror.plan.rights import COMMANDS, NEWEST, ROLES, SIDES, SOURCE, Rights, Version, rights_of
 from airflow_mirror.plan.selection import select_topics
 from airflow_mirror.wire.served import release_of
@@ -24,6 +25,9 @@ _TEXT = """\
 Print the ACLs that a mirror's principal needs on both clusters: no more, and each with its reason. Changes nothing.
 The output is a shell script of kafka-acls.sh commands: read it, set the variables at its top, run it. No cluster is
 asked, unless --source or --target names one.
+
+It is for clusters that let nobody do what no ACL allows. Where resources without ACLs are open to everybody
+(allow.everyone.if.no.acl.found=true), the first one closes a resource to everybody else: run nothing of it there.
 
 examples:
   airflow-mirror rights --name dc1-to-dc2 --include orders --include 'payments[.].*' --principal User:mirror
@@ -38,6 +42,7 @@ class _Known(NamedTuple):
     principal: str
     bootstrap: str
     version: Version
+    open_by_default: bool | None = None
 
 
 def add(commands: Any) -> None:
@@ -70,8 +75,9 @@ def _run(arguments: argparse.Namespace) -> None:
     for side in [arguments.side] if arguments.side else SIDES:
         known = _known(arguments, side)
         rights = rights_of(
-            mirror, side, known.principal, roles=arguments.role or ROLES, version=known.version, names=names
-        )
+            mirror, side, known.principal, roles=arguments.role or ROLES, version=known.version, names=names,
+            open_by_default=known.open_by_default,
+        )  # fmt: skip
         found[side] = known, rights
     if arguments.json:
         print(json.dumps({side: _json(rights) for side, (_, rights) in found.items()}, indent=1))
@@ -95,7 +101,8 @@ def _known(arguments: argparse.Namespace, side: str) -> _Known:
     if cluster is not None:
         with ClusterAdmin(config_of(cluster, side)) as admin:
             principal = arguments.principal or WireSettings.from_config(admin.config).principal
-            return _Known(principal, admin.config.bootstrap, version or release_of(admin.wire))
+            release = version or release_of(admin.wire)
+            return _Known(principal, admin.config.bootstrap, release, is_open_by_default(admin))
     if arguments.principal is None:
         raise InputError(f"--principal is missing: say whose rights these are, or name the cluster with --{side}.")
     return _Known(arguments.principal, f"{side}:9092", version or NEWEST)

@@ -22,6 +22,7 @@ from airflow_mirror.common.policy import (
     scratch_topic,
     starts_group,
 )
+from airflow_mirror.kafka.acls import OPEN_BY_DEFAULT
 from airflow_mirror.kafka.model import COORDINATORS, OF_GROUPS, Acl
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.resources import ANY, PREFIXED, Resource, covering, includes
@@ -306,6 +307,7 @@ def rights_of(
     roles: Collection[str] = ROLES,
     version: Version = NEWEST,
     names: Collection[str] | None = None,
+    open_by_default: bool | None = None,
 ) -> Rights:
     """Return the ACLs that a Mirror needs on one side.
 
@@ -314,6 +316,7 @@ def rights_of(
         cutover, and with shared ownership neither a cutover nor a failover: nobody needs rights for what is refused.
     :param version: the oldest release of that side's brokers.
     :param names: the source's topics that the Mirror selects, if somebody has asked it; else its patterns decide.
+    :param open_by_default: whether what has no ACL is open to everybody on that side; None: nobody knows.
     """
     refused = () if _keeps_partitions(mirror) else (VERIFY, CUTOVER, LIFT_FENCE)
     wanted = {*roles}.difference(refused, (CUTOVER, LIFT_FENCE, FAILOVER) if mirror.shares else ())
@@ -325,6 +328,8 @@ def rights_of(
             grants += (Grant(_acl(one, right.operation, principal), (right.why,)) for one in on)
             notes += said
             notes += [_MAY_CHANGE_ACLS] if (right.on, right.operation) == ("cluster", "ALTER") else []
+    if grants and open_by_default is not False:
+        notes.insert(0, _CLOSES)
     return Rights(_without_included(grants), list(dict.fromkeys(notes)))
 
 
@@ -348,6 +353,10 @@ def _resources(
     return [_OWN[right.on](mirror.name)], []
 
 
+_CLOSES = (
+    f"Where what has no ACL is open to everybody ({OPEN_BY_DEFAULT}=true), the first ACL of a resource closes it to "
+    "everybody else, and one on '*' all of its kind. Run nothing of this there: the mirror may do all of it anyway."
+)
 _MAY_CHANGE_ACLS = (
     "ALTER on the cluster also lets the principal change every ACL there. Leave it out where that is too much."
 )

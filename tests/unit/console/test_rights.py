@@ -10,13 +10,20 @@ import pytest
 
 from airflow_mirror.common.policy import DECISIONS, LEDGER, MAPS, STATE
 from airflow_mirror.console.main import main
-from airflow_mirror.kafka.model import Acl
+from airflow_mirror.kafka.acls import OPEN_BY_DEFAULT
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import Acl, ConfigEntry
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.rights import SIDES, rights_of
 from tests.driven.cluster import DrivenCluster
 from tests.unit.console.conftest import named
 
 WHOSE = ["--principal", "User:mirror"]
+CLOSES = (
+    "# Note: Where what has no ACL is open to everybody (allow.everyone.if.no.acl.found=true), the first ACL of a "
+    "resource closes it to everybody else, and one on '*' all of its kind. Run nothing of this there: the mirror may do "
+    "all of it anyway."
+)
 
 
 def run(capsys: pytest.CaptureFixture[str], *options: str, status: int = 0) -> str:
@@ -64,6 +71,7 @@ def test_the_script_gives_a_reason_and_names_what_to_set(capsys: pytest.CaptureF
     lines = run(capsys, "--include", "pay.*", *WHOSE, "--role", "copy", "--side", "source").splitlines()
     assert lines == [
         "# What User:mirror needs on the source cluster (the newest rules).",
+        CLOSES,
         "# Note: 'pay.*' is a regular expression, and no pattern of ACLs: the rights are for each topic that begins with "
         "'pay'.",
         "SOURCE=source:9092  # bootstrap servers",
@@ -112,9 +120,33 @@ def test_json_has_the_fields_of_an_acl_and_why(tmp_path: Path, capsys: pytest.Ca
         "resource_type": "TOPIC", "name": "pay", "pattern_type": "PREFIXED", "principal": "User:mirror", "host": "*",
         "operation": "READ", "permission": "ALLOW", "why": ["read records"],
     }  # fmt: skip
-    (note,) = found["source"]["notes"]
-    assert found == {"source": {"rights": [row], "notes": [note]}}
+    closes, note = found["source"]["notes"]
+    assert found == {"source": {"rights": [row], "notes": [closes, note]}} and f"# Note: {closes}" == CLOSES
     assert "begins with 'pay'" in note
+
+
+def test_first_acl_that_closes_an_open_cluster_is_warned_of_on_both_sides(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "--include", "orders", *WHOSE).splitlines().count(CLOSES) == 2
+
+
+@pytest.mark.parametrize(
+    ("setting", "warned"),
+    [(ConfigEntry(value="false"), False), (ConfigEntry(value=None, is_sensitive=True), True), (None, False)],
+)
+def test_cluster_that_is_closed_by_default_needs_no_warning(
+    setting: ConfigEntry | None,
+    warned: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with DrivenCluster("target") as target:
+        named(target, "target")
+        configs = {} if setting is None else {OPEN_BY_DEFAULT: setting}
+        monkeypatch.setattr(ClusterAdmin, "broker_configs", lambda _: {0: configs})
+        script = run(capsys, "--target", "target", "--side", "target", "--include", "orders", *WHOSE)
+    assert (CLOSES in script.splitlines()) == warned
 
 
 def test_releases_that_are_given_decide(capsys: pytest.CaptureFixture[str]) -> None:
