@@ -112,7 +112,9 @@ def settle(decision: GroupDecision, done: Collection[TopicPartition], refused: C
     ours = dict(decision.noted.ours)
     ours |= {tp: (mark(decision.commits[tp]),) for tp in done}
     ours |= {tp: decision.decisions[tp].ours for tp in refused}
-    everything = decision.refresh and len(done) == len(decision.commits)
+    # One that is always refused (no READ on its topic, say) must not have the others written again in every pass. It
+    # waits for the next day, too; if all are refused, nothing was written again.
+    everything = decision.refresh and bool(done) and {*done, *refused} >= decision.commits.keys()
     return Note(now_ms if everything else decision.noted.at_ms, _some(ours))
 
 
