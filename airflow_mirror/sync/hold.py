@@ -42,7 +42,7 @@ class HoldWatch:
     ) -> None:  # fmt: skip
         self._target, self._may_write, self._clock = target, may_write, clock
         self.follow(plan, ids)
-        self._set_again = SetAgain()
+        self._set_again = SetAgain(clock)
         self._looked = float("-inf")
         self._on_the_way: set[str] = set()  # topics that seemed to be, at the last look
         self.notes: list[str] = []
@@ -56,7 +56,7 @@ class HoldWatch:
     def look_in_turn(self) -> bool:
         """Check if it is time, and set changed settings again. Return whether any was changed.
 
-        :raises NeedsHuman: a setting had already been set again :data:`.set_again.TIMES` times.
+        :raises NeedsHuman: a setting had already been set again :data:`.set_again.TIMES` times, and never stayed.
         :raises LeaseLost: this job is no longer the mirror's writer; nothing was set.
         """
         if self._clock() - self._looked < EVERY_S:

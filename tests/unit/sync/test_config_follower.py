@@ -16,6 +16,7 @@ from airflow_mirror.plan.build import decide
 from airflow_mirror.sync.config_follower import ConfigFollower, ConfigReport
 from airflow_mirror.sync.configs import ConfigsReport, sync_configs
 from airflow_mirror.sync.seen_configs import LastSeen, last_seen, prefix
+from airflow_mirror.sync.set_again import STAYED_S, SetAgain
 from tests.followed import sides
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic, configs
 from tests.unit.plan.test_checks import NOW
@@ -251,6 +252,18 @@ def test_setting_that_its_owner_sets_back_is_given_up_and_named(world: World) ->
     assert world.follow().given_up == []  # its owner has changed it
     world.change("a", segment_ms="61000")
     assert world.follow().changed == 1
+
+
+@pytest.mark.parametrize("before, after", [(3, 1), (4, 5)])
+def test_value_that_had_stayed_counts_anew_unless_it_is_given_up(before: int, after: int) -> None:
+    now = 0.0
+    counted = SetAgain(lambda: now)
+    for _ in range(before):
+        counted.count("a", "segment.ms", "1")
+    now = STAYED_S - 1
+    assert counted.times("a", "segment.ms", "1") == before
+    now = STAYED_S
+    assert counted.count("a", "segment.ms", "1") == after and counted.by_topic() == {"a": before + 1}
 
 
 def test_refused_value_is_told_in_the_brokers_words_and_not_tried_again(world: World) -> None:

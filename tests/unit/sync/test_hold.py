@@ -117,9 +117,11 @@ def test_compaction_that_came_back_is_on_hold_as_well() -> None:
     HoldWatch(planned, target, lambda: None, lambda: 0.0).look_in_turn()
     assert target.set == [("a", {"cleanup.policy": "delete"})]
     target.change("b", "cleanup.policy", "compact")  # records could not be deleted by offset
-    now = iter((100.0, 100.0, 200.0, 200.0))
-    watch = HoldWatch(planned, target, lambda: None, lambda: next(now))
-    assert [watch.look_in_turn(), watch.look_in_turn()] == [False, True]
+    now = 100.0
+    watch = HoldWatch(planned, target, lambda: None, lambda: now)
+    assert not watch.look_in_turn()
+    now = 200.0
+    assert watch.look_in_turn()
     assert target.set[1:] == [("b", {"cleanup.policy": "delete"})]
 
 
@@ -190,6 +192,20 @@ def test_hold_gives_up_after_three_changes_of_a_key(world: World) -> None:
         "cluster), "
         "make them leave this topic alone, then start the copy again and compare."
     )
+
+
+@pytest.mark.parametrize("days, gives_up", [(30, False), (1, True)])
+def test_hold_counts_a_setting_anew_that_had_stayed(world: World, days: int, gives_up: bool) -> None:
+    """A tail lives for years, and a monthly run is nobody who sets back what was set; a nightly one is."""
+    for month in range(5):
+        world.target.change("a", "retention.ms", "1")
+        if gives_up and month == 3:
+            with pytest.raises(NeedsHuman, match="retention.ms is 1 again"):
+                world.look()
+            break
+        assert world.look() and world.watch.notes[-1].endswith(f"({month + 1 if gives_up else 1} of 3 times)")
+        assert world.watch.restored["a"] == month + 1
+        world.now += days * 24 * 3600.0
 
 
 def test_job_that_lost_the_lease_touches_no_setting(world: World) -> None:
