@@ -67,7 +67,7 @@ def row_of(
         "lift_command": shlex.join(["airflow-mirror", "lift-fence", "--target", target, "--mirror", name]),
         "fences": fences, "findings": findings_of(findings), "refused": row["refused"],
         "needs_person": bool(up or blocks),
-        "follows": {kind: _followed(one) for kind, one in tail.said.follows.items()},
+        "follows": {kind: _followed(one) for kind, one in tail.said.followed.items()},
         **figures,
     }  # fmt: skip
 

@@ -31,7 +31,7 @@ class TailSeen:
     @classmethod
     def of(cls, status: str, host: str, sign: Sign | None) -> TailSeen:
         """Return what its last sign says."""
-        follows = {} if sign is None else sign.follows
+        follows = {} if sign is None else sign.followed
         at = 0.0 if sign is None else sign.at
         source = follows.get(follower.NAME, {})
         # A look that failed as a whole says nothing about the source. One that has never seen it says so.

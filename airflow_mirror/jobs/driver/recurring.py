@@ -47,6 +47,8 @@ class Recurring:
 
     def start(self) -> None:
         """Begin."""
+        # Before the first pass: one that hangs tells nothing, and would be missed by nobody.
+        self._tell({**self._now(), "said": [], "took_s": None})
         self._thread.start()
 
     def renew(self) -> None:
@@ -102,4 +104,7 @@ class Recurring:
         if said != self._said and (level != self._said[0] or now - self._said_at > _SAY_EVERY_S):
             self._said, self._said_at = said, now
             log.log(level, "%s", line)
-        self._tell({"at": time.time(), "every_s": self._interval_s, "error": None, **found})
+        self._tell({**self._now(), **found})
+
+    def _now(self) -> dict[str, Any]:
+        return {"at": time.time(), "every_s": self._interval_s, "error": None}

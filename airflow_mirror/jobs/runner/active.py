@@ -190,6 +190,11 @@ class Sign:
     error: str | None = None
     blame: str | None = None
 
+    @property
+    def followed(self) -> dict[str, Mapping[str, Any]]:
+        """What follows the data, without those of which no pass has ended yet."""
+        return {name: one for name, one in self.follows.items() if one.get("took_s", 0.0) is not None}
+
     def encode(self) -> bytes:
         """Return it as JSON."""
         return SIGN.encode(asdict(self))

@@ -6,6 +6,7 @@ blame. A job writes its final state last. ``blame`` carries the branch of an err
 only stopped ones and those with lag are listed (`jobs.progress.figures`), so that the file stays below half a megabyte.
 ``follows`` has a report for each kind of thing that follows the data, as ``groups``: its ``error``, if it fails now, in
 ``said`` what a person should know, and in ``at`` when its last pass ended, of which there is one every ``every_s``.
+Before the first has ended, ``took_s`` is null, and ``at`` says when it began.
 ``metrics`` is the address at which Prometheus finds the job's figures, or null.
 """
 

@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 
 from airflow_mirror.copy.writer import lease
+from airflow_mirror.cutover.failover.tail_seen import TailSeen
 from airflow_mirror.errors import ClusterUnreachable
 from airflow_mirror.jobs.driver import recurring
 from airflow_mirror.jobs.driver.recurring import Recurring
+from airflow_mirror.jobs.health.judging import Facts, Limits, TailFacts, judge
+from airflow_mirror.jobs.runner.active import ActiveTail, Sign
+from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.sync.following.follower import FollowReport
 from airflow_mirror.sync.write_permit import Stopped, WritePermit
 from tests.memory.admin import MemoryAdmin
@@ -69,16 +73,40 @@ def test_failed_pass_is_told_and_the_next_one_comes(error: Exception, opened: in
     world = World(fail(error))
     world.thread.start()
     world.wait_for(lambda found: found["error"] == str(error))
-    world.wait_for(lambda found: found["error"] is None and found["groups"] == 7)
+    world.wait_for(lambda found: found["error"] is None and found.get("groups") == 7)
     world.thread.stop()
     assert world.opened == world.closed == opened
     assert all(found["at"] and found["every_s"] == 0.01 for found in world.told), "who looks knows when one is overdue"
 
 
+def test_first_pass_that_hangs_is_missed_and_counts_for_nothing() -> None:
+    """It reports nothing, and health goes by reports. A failover takes it for no look at the source."""
+    go_on, world = threading.Event(), World()
+
+    def hang(now_ms: int) -> FollowReport:
+        assert go_on.wait(60)
+        return FollowReport(groups=7)
+
+    world.left.append(hang)
+    world.thread.start()
+    (told,) = world.told
+    sign = Sign(number=1, state=RUNNING, at=told["at"] + 3600.0, follows={"groups": told, "source": told})
+    active = ActiveTail(mirror={"name": "m"}, plan="p", inputs="i", directory="d", host="h", where="w")
+    found = judge(Facts(tail=TailFacts(active=active, status=RUNNING, sign=sign)), Limits())
+    assert [one.evidence.partition(",")[0] for one in found if one.check == "follow"] == [
+        "groups have not followed for 60 min", "source have not followed for 60 min"
+    ]  # fmt: skip
+    seen = TailSeen.of(RUNNING, "h", sign)
+    assert seen.unseen_s is None and seen.ages_s == {} and sign.followed == {}
+    go_on.set()
+    world.wait_for(lambda found: found.get("groups") == 7)
+    world.thread.stop()
+
+
 def test_what_the_passes_were_given_is_renewed_when_it_changes() -> None:
     world = World()
     world.thread.start()
-    world.wait_for(lambda found: found["groups"] == 7)
+    world.wait_for(lambda found: found.get("groups") == 7)
     world.thread.renew()
     with world.came:
         assert world.came.wait_for(lambda: world.opened == 2, 60)
@@ -142,9 +170,9 @@ def test_lost_lease_sets_nothing_and_a_lease_taken_again_does() -> None:
     another = lease.take(world.target, "m")
     world.thread.start()
     world.wait_for(lambda found: f"writer lease {another.transactional_id!r}" in str(found["error"]))
-    assert all(found["error"] for found in world.told)
+    assert all(found["error"] for found in world.told[1:])
     world.token = another
-    world.wait_for(lambda found: found["error"] is None)
+    world.wait_for(lambda found: found.get("groups") == 7)
     world.thread.stop()
 
 
