@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.sync.passes import Pass, PassReport, Sides, listed
+from airflow_mirror.sync.passes import Pass, PassReport, listed
 from airflow_mirror.sync.schemas.move import move
 from airflow_mirror.sync.schemas.registry import Registry
 
@@ -40,22 +40,24 @@ def registries(mirror: Mirror, source: ClientConfig, target: ClientConfig) -> tu
 
 
 class SchemaFollower(Pass[SchemaFollowReport]):
-    """Keeps the target's registry level with the source's.
-
-    :raises InputError: a registry's name leads nowhere.
-    """
+    """Keeps the target's registry level with the source's."""
 
     report = SchemaFollowReport
 
-    def __init__(self, sides: Sides) -> None:
-        super().__init__(sides)
-        here, there = registries(sides.mirror, sides.source.config, sides.target.config)
-        # Who stops it waits for what is being written, not for thousands of answers.
-        self._here = here.by_right(self._granted, self._right.require_going)
-        self._there = there.by_right(self._granted, self._right.require_going)
-
     def make(self, plan: Plan, now_ms: int, report: SchemaFollowReport) -> None:
-        """Make one pass. Errors as :func:`.move.move`."""
-        found = move(self._here, self._there, dry_run=False, say=lambda line: log.info("schemas: %s", line))
+        """Make one pass. Errors as :func:`.move.move`.
+
+        :raises InputError: a registry's name leads nowhere, or the settings can't be read.
+        """
+        here, there = self._registries()
+        found = move(here, there, dry_run=False, say=lambda line: log.info("schemas: %s", line))
         report.versions, report.done, report.differs = found.versions, [*found.done], [*found.conflicts]
         report.left_out += found.left_out
+
+    def _registries(self) -> tuple[Registry, Registry]:
+        """Return both by what their settings say now: a tail lives longer than a password."""
+        source, target = self._sides.source.config.as_now(), self._sides.target.config.as_now()
+        here, there = registries(self._mirror, source, target)
+        # Who stops it waits for what is being written, not for thousands of answers.
+        going = self._right.require_going
+        return here.by_right(self._granted, going), there.by_right(self._granted, going)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from requests.auth import HTTPBasicAuth
 
-from airflow_mirror.config import ClientConfig, Handover
+from airflow_mirror.config import ClientConfig, Handover, load
 from airflow_mirror.errors import BrokerError, InputError, InvalidField, LeaseLost, TryAgain
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.mirror import COPY_IGNORES, Mirror
@@ -53,10 +53,10 @@ class World:
             name="m", source="src", target="dst", source_registry=here.url, target_registry=there.url, sync_schemas=True
         )
 
-    def follower(self) -> SchemaFollower:
+    def follower(self, target_config: ClientConfig | None = None) -> SchemaFollower:
         source, target = (
-            SimpleNamespace(wire=None, config=ClientConfig({"bootstrap.servers": "x:1"}, role))
-            for role in ("source", "target")
+            SimpleNamespace(wire=None, config=config)
+            for config in (ClientConfig({"bootstrap.servers": "x:1"}, "source"), target_config or cluster())
         )
         return SchemaFollower(followed.sides(plan_of(self.mirror), source, target, self.right))
 
@@ -139,8 +139,30 @@ def test_busy_registry_is_asked_again_but_for_changes(world: World) -> None:
     there.status = 503
     asked = len(there.asked)
     with pytest.raises(BrokerError, match="503"):
-        world.follower()._there.ask("PUT", "/mode/x", {"mode": "IMPORT"})
+        world.follower()._registries()[1].ask("PUT", "/mode/x", {"mode": "IMPORT"})
     assert len(there.asked) == asked + 1
+
+
+@pytest.mark.parametrize("of_the_cluster", [True, False])
+def test_settings_that_were_replaced_are_read_by_the_next_pass(
+    world: World, tmp_path: Path, of_the_cluster: bool
+) -> None:
+    """A tail lives longer than a password. By the address here: no secret goes over http."""
+    file = tmp_path / "target.properties"
+
+    def write(url: str) -> None:
+        file.write_text("bootstrap.servers=x:1\n" * of_the_cluster + f"schema.registry.url={url}\n")
+
+    with driven() as refuses:
+        refuses.status, refuses.page = 401, {"error_code": 40101, "message": "Unauthorized"}
+        write(refuses.url)
+        world.mirror = replace(world.mirror, target_registry="conn" if of_the_cluster else str(file))
+        follower = world.follower(load(str(file), "target") if of_the_cluster else None)
+        with pytest.raises(BrokerError, match="Unauthorized"):
+            follower.follow(0)
+        write(world.there.url)
+        follower.follow(0)
+    assert world.there.holds() == world.here.holds()
 
 
 def test_who_stops_the_tail_waits_for_no_reading(world: World) -> None:
