@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from airflow_mirror.errors import LedgerNewer
+from airflow_mirror.errors import LedgerNewer, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.ledger.decisions import Decisions, Values
@@ -20,6 +20,7 @@ from airflow_mirror.ledger.records import ACTIVE, DIRECTION, FENCE, LAST_PLAN, S
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.direction import FAILOVER, ROLLBACK
 from airflow_mirror.plan.model import Plan, TopicPlan
+from airflow_mirror.wording import some
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,10 +246,29 @@ def former_ids(values: Values, topics: Iterable[str], topic_ids: Mapping[str, st
 
 
 def active_topics(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> set[str]:
-    """Return those of the plan's target topics that this mirror may write to: they are its own, and not in production."""
-    owned = decided(ledger.values(), target_ids(plan, target))
-    ours = {t: one.of_mirror(plan.mirror.name, plan.source_cluster_id) for t, one in owned.items()}
-    return {t for t, one in ours.items() if one is not None and one.opened_by is None and not one.released}
+    """Return those of the plan's target topics that this mirror may write to: they are its own, and not in production.
+
+    :raises TryAgain: a broker does not list some of its own that are there.
+    """
+    values, ids = ledger.values(), target_ids(plan, target)
+    ours = {t: one.of_mirror(plan.mirror.name, plan.source_cluster_id) for t, one in owners(values)[0].items()}
+    active = {t for t, one in ours.items() if one is not None and one.opened_by is None and not one.released}
+    require_listed(active & {t.target_topic for t in plan.topics}, ids, target)
+    return active & decided(values, ids).keys()
+
+
+def require_listed(names: Collection[str], listed: Collection[str], target: ClusterAdmin) -> None:
+    """Return if those of some target topics that one broker has not listed are gone by the word of several.
+
+    :raises TryAgain: some are there, or it can't be known.
+    """
+    # A broker that has just started lists no topic: by its word alone all of them would be gone.
+    missing = {*names}.difference(listed)
+    if missing and (unseen := missing - target.wire.refresh_present(missing)):
+        raise TryAgain(
+            f"target topics {some(sorted(unseen), 3)}", "a broker does not list them, and others have them",
+            "One that has just started may not know them yet.",
+        )  # fmt: skip
 
 
 def kept_topics(values: Values, plan: Plan, there: Mapping[str, TopicInfo]) -> frozenset[str]:

@@ -73,7 +73,7 @@ class AclFollower(Pass[AclFollowReport]):
     def make(self, plan: Plan, now_ms: int, report: AclFollowReport) -> None:
         """Make one pass. A target without an authorizer gets no rules, and that is no failure: it may get one.
 
-        :raises MirrorError: as :func:`airflow_mirror.sync.acls.sync_acls`.
+        :raises MirrorError: as :func:`airflow_mirror.sync.acls.sync_acls` and :func:`.active_topics`.
         """
         kept = partial(kept_topics, self._ledger.values(), plan)
         plan = replace(plan, topics=tuple(ours(self._sides, plan, report)))

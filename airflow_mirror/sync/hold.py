@@ -16,8 +16,8 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.plan.configs import HELD_COMPACTED, held_values, same_value
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.owned import require_listed
 from airflow_mirror.sync.set_again import TIMES, SetAgain
-from airflow_mirror.wording import some
 
 log = logging.getLogger(__name__)
 
@@ -142,13 +142,7 @@ def changed_settings(
     :raises TryAgain: a broker does not list some that are there.
     """
     listed = target.topics(held)
-    # A broker that has just started lists no topic: by its word alone all of them would be intact.
-    missing = held.keys() - listed.keys()
-    if missing and (unseen := missing - target.wire.refresh_present(missing)):
-        raise TryAgain(
-            f"target topics {some(sorted(unseen), 3)}", "a broker does not list them, and others have them",
-            "One that has just started may not know them yet.",
-        )  # fmt: skip
+    require_listed(held.keys(), listed, target)
     # A topic that was deleted, or created again, is reported by the task that copies it.
     there = [name for name, one in listed.items() if one.topic_id == ((ids or {}).get(name) or one.topic_id)]
     found = {

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_mirror.cutover.decision import FenceState
-from airflow_mirror.errors import InvalidField, LeaseLost, LedgerNewer
+from airflow_mirror.errors import InvalidField, LeaseLost, LedgerNewer, TryAgain
+from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.owned import active_topics
+from airflow_mirror.plan.ownership import claim
 from airflow_mirror.sync import seen_acls
 from airflow_mirror.sync.acl_follower import AclFollower, AclFollowReport
 from tests.builders import plan_of, rule, topic_plan
@@ -101,6 +105,31 @@ def test_what_is_left_for_writers_is_noted_once(world: World) -> None:
     assert before - world.right.left == 1  # nothing is written again
     world.source.acls.remove(WRITE)
     world.follow()
+    assert seen_acls.last_seen("m", world.state) == ()
+
+
+def test_topics_that_a_broker_does_not_list_yet_take_no_rule_from_the_note(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failover let nobody write, whose target's broker had just started when rules were looked at last."""
+    monkeypatch.setattr("airflow_mirror.sync.passes.active_topics", active_topics)
+    listed = {t.target_topic: TopicInfo(t.target_topic, "", 1, 1) for t in world.plan.topics}
+    present = {*listed}
+    monkeypatch.setattr(world.target, "topics", lambda names=None: {n: listed[n] for n in names or listed if n in listed})
+    world.target.wire = SimpleNamespace(refresh_present=lambda names: set(names) - present)  # type: ignore[attr-defined]
+    claim(world.ledger, world.plan, world.target)  # type: ignore[arg-type]
+    world.follow()
+    noted = world.state.read()
+    assert seen_acls.last_seen("m", world.state) == (WRITE,)
+    orders = listed.pop("orders")
+    with pytest.raises(TryAgain, match="target topics orders: a broker does not list them, and others have them"):
+        world.follow()
+    assert world.state.read() == noted
+    listed["orders"] = orders
+    assert world.follow().left_out == [] and world.state.read() == noted
+    del listed["orders"]
+    present.remove("orders")  # deleted, by the word of all brokers
+    assert "orders: the ledger does not say" in world.follow().left_out[0]
     assert seen_acls.last_seen("m", world.state) == ()
 
 
