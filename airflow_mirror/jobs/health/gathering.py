@@ -10,6 +10,7 @@ from functools import cache
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import lease
+from airflow_mirror.jobs.health.at_position import times_at
 from airflow_mirror.jobs.health.judging import Facts, Limits, TailFacts
 from airflow_mirror.jobs.progress.retained import retention_bytes, retention_s
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -69,7 +70,8 @@ def gather(
         now, gone = to.ask("lag", lags) or (), to.ask("topics", lambda: lag.gone(plan, source)) or {}
         facts = replace(_of_target(to, plan, target, fences), tail=tail, lags=now, gone=gone)
     held = named(source, lag.standing(first, facts.lags))
-    behind = {one.source: one.position for one in facts.lags if one.position < before.get(one.source, 0)}
+    by_lag = sorted(facts.lags, key=lambda one: -one.records)
+    behind = {one.source: one.position for one in by_lag if one.position < before.get(one.source, 0)}
     late = to.ask("lag", lambda: _late(source, behind, limits, clock())) or ()
     settings = cache(lambda: source.topic_configs({tp.topic for tp in behind}))
     racing, lost = to.ask("retention", lambda: _retention(source, settings, behind, limits, clock())) or ({}, {})
@@ -99,7 +101,14 @@ def _missing(plan: Plan, target: ClusterAdmin) -> list[str]:
 def _late(
     source: ClusterAdmin, behind: Mapping[TopicPartition, int], limits: Limits, now_s: float
 ) -> set[TopicPartition]:
-    return set() if limits.max_lag_s is None else older(source, behind, _ms_ago(now_s, limits.max_lag_s))
+    """Return the partitions that lack an old record. :param behind: those first that lack most."""
+    if limits.max_lag_s is None:
+        return set()
+    than_ms = _ms_ago(now_s, limits.max_lag_s)
+    late = older(source, behind, than_ms)
+    # The others have a young record, and nothing says that it is not one that was copied long ago.
+    others = {tp: position for tp, position in behind.items() if tp not in late}
+    return late | {tp for tp, ms in times_at(source.wire, others).items() if ms < than_ms}
 
 
 def _ms_ago(now_s: float, age_s: float) -> int:
@@ -111,8 +120,8 @@ def _retention(
 ) -> tuple[dict[TopicPartition, float], dict[TopicPartition, int]]:
     """Return the partitions without headroom, and what the source has already deleted.
 
-    Brokers delete a segment by its newest timestamp: no record goes before its own time is up (UnifiedLog). Timestamps
-    are taken to grow along the log.
+    Brokers delete a segment by its newest timestamp, and from the front of the log only: no record goes before its own
+    time is up (UnifiedLog), nor before that of a younger one in front of it.
     """
     if not behind:
         return {}, {}

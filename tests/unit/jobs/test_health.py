@@ -12,6 +12,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import BrokerError, ClusterUnreachable, InvalidField, MissingRight
+from airflow_mirror.jobs.health import at_position
 from airflow_mirror.jobs.health.gathering import gather
 from airflow_mirror.jobs.health.judging import CHECKS, Facts, Limits, TailFacts, judge, judge_seen
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign
@@ -20,7 +21,9 @@ from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.sync.following.follower import FollowReport
 from airflow_mirror.sync.lag import PartitionLag
+from airflow_mirror.wire.batch import build
 from airflow_mirror.wire.errors import ApiNotServed
+from airflow_mirror.wire.fetch import FetchedPartition
 from tests.builders import plan_of, topic_plan
 from tests.memory.admin import MemoryAdmin
 from tests.memory.cluster import MemoryCluster
@@ -274,6 +277,20 @@ class Cluster:
             return start if spec == "earliest" else end
         return next((o for o in range(start, end) if (NOW_S - self.age_s[o]) * 1000 >= spec), -1)
 
+    def fetched(self, offsets: Mapping[TopicPartition, int], left_out: int = 1) -> dict[TopicPartition, FetchedPartition]:
+        """Return the batch of each offset, but for those of partition ``left_out``."""
+        return {
+            tp: FetchedPartition(tp, 0, 0, 0, 0, [], memoryview(self._batch(at - at % 4)))
+            for tp, at in offsets.items()
+            if tp.partition != left_out
+        }
+
+    def _batch(self, base: int) -> bytes:
+        newest = max(int(NOW_S - self.age_s[offset]) * 1000 for offset in range(base, base + 4))
+        batch = bytearray(build(b"", 0, 4, newest, newest, 0, 0, 0))
+        batch[:8] = base.to_bytes(8, "big")
+        return bytes(batch)
+
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
         entries = {key.replace("_", "."): ConfigEntry(value=v, source="D") for key, v in self.settings.items()}
         return {name: entries for name in names}
@@ -312,8 +329,12 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World()
+    # Four records a batch. A batch that is larger than the others is asked for alone.
+    monkeypatch.setattr(at_position, "fetch_together", lambda _, offsets, **__: made.source.fetched(offsets))
+    monkeypatch.setattr(at_position, "fetch_one", lambda _, tp, offset, **__: made.source.fetched({tp: offset}, -1)[tp])
+    return made
 
 
 def test_a_mirror_that_keeps_up_is_found_well(world: World) -> None:
@@ -340,6 +361,17 @@ def test_a_log_without_a_young_record_is_late(world: World) -> None:
     world.source.age_s = {o: 301.0 for o in range(100)}
     world.target.logs[0] = (0, 40)
     assert world.gather().late == {ZERO}
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_record_from_the_future_hides_no_old_one_behind_it(world: World, partition: int) -> None:
+    """One wrong clock among producers, and a partition was never late again. The source keeps what stands behind it."""
+    world.source.age_s = {o: 1801.0 for o in range(100)} | {3: -9e6}
+    world.target.logs[partition] = (0, 40)
+    facts = world.gather()
+    assert facts.late == {TopicPartition("t", partition)} and not facts.racing and not facts.unknown
+    world.source.age_s |= {43: 1.0}
+    assert not world.gather().late, "it is in the batch that comes next"
 
 
 def test_old_records_that_have_just_come_are_not_late(world: World) -> None:
