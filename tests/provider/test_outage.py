@@ -165,6 +165,14 @@ def test_a_last_look_that_is_noted_behind_the_telling_is_no_other_loss() -> None
     assert told.news(noted_later, 151_000) is None and told.news(again, 172_000) == again
 
 
+def test_loss_within_which_a_tail_is_started_again_is_told_once() -> None:
+    """Until that one has missed the source, a look finds no loss; its last look is the one that was noted late."""
+    told, noted_later = Told(ill_after_s=60.0), replace(LOST, since_ms=108_000)
+    assert told.news(replace(LOST, since_ms=100_000), 140_000) is not None
+    looks = [(noted_later, 141_000), (None, 150_000), (noted_later, 180_000)]
+    assert [told.news(*look) for look in looks] == [None, None, None]
+
+
 def test_illness_is_told_when_it_lasts_and_again_when_the_mirror_was_well_between() -> None:
     told, now_ms = Told(ill_after_s=60.0), 5_000
     found = []

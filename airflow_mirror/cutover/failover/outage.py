@@ -78,9 +78,9 @@ class Told:
     """Which outages were told, so that each is told once.
 
     :param ill_after_s: for so long a mirror has to be unhealthy.
-    :ivar lost: ``since_ms`` of the last loss that was told. :ivar told: when that was told, until a look has found no
-        loss; None: one has. :ivar ill: ``since_ms`` of an outage that was told, until the mirror was well again; None: it
-        was. :ivar found: that of the first look that has found it unhealthy since it was well.
+    :ivar lost: ``since_ms`` of the last loss that was told, as it was found last. :ivar told: when that was told, until a
+        look has found no loss; None: one has. :ivar ill: ``since_ms`` of an outage that was told, until the mirror was
+        well again; None: it was. :ivar found: that of the first look that has found it unhealthy since it was well.
     """
 
     ill_after_s: float
@@ -124,6 +124,9 @@ class Told:
             # the source was back, also while nobody was looking.
             goes_on = self.told is not None and found.since_ms <= self.told
             if found.since_ms == self.lost or goes_on:
+                # A tail that is started again within the outage ends `told`, since it may see the source: from then on
+                # the loss is known by its last look alone.
+                self.lost = found.since_ms
                 return None
             self.lost = self.ill = found.since_ms
             self.told = now_ms
