@@ -100,8 +100,9 @@ def _object(values: Mapping[str, Any], made: Mapping[str, str]) -> str:
 
 
 def as_recorded(intent: Intent) -> dict[str, Any]:
-    """Return an intent with its topics by name, as JSON has it."""
-    return {"topics": list(intent.topics), **intent.value()}
+    """Return an intent with the topics of its plan by name, as JSON has it."""
+    # Those that it is not about as well: its places count them.
+    return {"topics": sorted({*intent.topics, *intent.others}), **intent.value()}
 
 
 @dataclass(kw_only=True)

@@ -205,6 +205,8 @@ def test_topics_that_have_passed_on_are_not_fenced_in_whichever_process(monkeypa
     fenced = world.fence()
     assert rule("b", "WRITE", "DENY") in world.source.acls and rule("a", "WRITE", "DENY") not in world.source.acls
     assert world.fence() == fenced, "another process finds it up"
+    fence = world.report().fence
+    assert fence is not None and fence.changes.topics == ("b",), "as the report's page lists it"
     theirs = rule("a", "WRITE", "DENY")
     world.source.acls.add(theirs)
     world.lift(include_retained=True)
