@@ -36,15 +36,16 @@ def unexplained(on: Platform, mirror: str) -> list[Acl]:
         return []
     plan = on.target.plan(mirror, plan_hash)
     require_source(on.source.admin, plan)
-    topics = [t.source_topic for t in plan.topics]
+    topics = {t.source_topic for t in plan.topics}
     intent = None if state is None else intent_of(on.target, mirror, state)
     known: set[Acl] = set()
-    # What a fence has found there is the site's own, and never named as a leftover.
-    name, held = "", frozenset[str]() if intent is None else intent.held
+    # What a fence has found there is the site's own, and never named as a leftover. Nor is anything on topics that have
+    # passed on: it was about none of these.
+    name, not_ours = "", frozenset[str]() if intent is None else intent.held | intent.others
     # Of one that is over no rule is explained any more: what is there came late.
     if intent is not None and state is not None and not state.is_over:
         known, name = set(intent.deny), name_of(mirror, state.run, state.id)
-    left = AclFence(on.source.admin).left(mirror, set(topics) - held, known, name, plan.target_cluster_id)
+    left = AclFence(on.source.admin).left(mirror, topics - not_ours, known, name, plan.target_cluster_id)
     # Rules and record are read one after the other: a fence that goes up in between has rules that the record which was
     # read does not explain. A person would be told to remove them.
     if left and decision.fence_state(on.target.ledger.values(), mirror) != state:

@@ -31,6 +31,7 @@ from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.html import render
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.lifting import lift_leftover_fence
+from airflow_mirror.cutover.other_fences import unexplained
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
@@ -209,8 +210,10 @@ def test_topics_that_have_passed_on_are_not_fenced_in_whichever_process(monkeypa
     assert fence is not None and fence.changes.topics == ("b",), "as the report's page lists it"
     theirs = rule("a", "WRITE", "DENY")
     world.source.acls.add(theirs)
+    assert unexplained(world.both(), "m") == [], "the other mirror's, or the site's own"
     world.lift(include_retained=True)
     assert {acl for acl in world.source.acls if acl.operation == "WRITE" and acl.permission == "DENY"} == {theirs}
+    assert unexplained(world.both(), "m") == []
 
 
 def test_failovers_report_lists_what_the_source_took(world: Returns) -> None:
