@@ -240,19 +240,22 @@ class Raised:
             self._note_in(report)
         return not self.failures
 
-    def undo_rest(self, log: Log = _LOG) -> bool:
-        """Restore what groups of a fence that was lifted could not get back then; return whether all is restored.
+    def undo_rest(self, log: Log = _LOG) -> list[TryAgain]:
+        """Restore what groups of a fence that was lifted could not get back then; return what nobody answered.
+
+        What failed is in the report, and in ``failures``.
 
         :raises CutoverTakenOver: something else is decided by now.
         """
+        unanswered = list[TryAgain]()
         report, permit = self.report, decision.permit(self.on.target.ledger, self.mirror, self.state)
         assert report is not None and self.state.phase == LIFTED
         # As long as no other fence has gone up: from then on groups are that attempt's. Dies amid it: done again by the
         # next try.
         if report.groups:
-            self._attempt("commit_groups", lambda: self._restored(report, permit), log)
+            unanswered = self._attempt("commit_groups", lambda: self._restored(report, permit), log)
         self._note_in(report)
-        return not self.failures
+        return unanswered
 
     def _attempt(self, step: str, do: Callable[[], str], log: Log) -> list[TryAgain]:
         """Undo a step, and note what became of it; return that there was no answer, where there was none."""

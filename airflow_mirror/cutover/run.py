@@ -241,7 +241,7 @@ def recover(run: Attempt) -> CutoverReport | None:
 
     :raises CutoverRunning: its process lives.
     :raises CutoverTakenOver: somebody else goes on with it, or another cutover has begun.
-    :raises TryAgain: of another type: the target's ledger can't be asked.
+    :raises TryAgain: of another type: the target's ledger can't be asked, or nobody answers for a group.
     :raises NotUndone: undoing failed; a new attempt would hide that.
     :raises OpeningUnfinished: the target is open, and the report is gone.
     :raises MirrorCutOver: what has this run's name was raised after a failover.
@@ -308,7 +308,8 @@ def _end_undoing(run: Attempt, earlier: CutoverReport, there: FenceState | None)
     Whoever has undone it could not restore a group, or could not say what was done; or it never had a fence.
 
     :param there: what is decided about the mirror's fence.
-    :raises NotUndone: a group can't be restored yet. :raises CutoverTakenOver: another fence has gone up since.
+    :raises NotUndone: a group can't be restored yet. :raises TryAgain: nobody answers for one.
+    :raises CutoverTakenOver: another fence has gone up since.
     """
     earlier.error = earlier.error or f"the process was ended in state {earlier.state}"
     # By the attempt's id: where another one's fence went up since, its groups are that one's, or their readers' by now.
@@ -317,9 +318,11 @@ def _end_undoing(run: Attempt, earlier: CutoverReport, there: FenceState | None)
         raised = Raised(
             on=run.on, mirror=run.mirror.name, state=there, fence=run.fence, intent=run.intent, report=earlier
         )  # fmt: skip
-        if not raised.undo_rest(run.log):
+        unanswered = raised.undo_rest(run.log)
+        if raised.failures:
             run.kept.save(earlier)
-            raise NotUndone(run.kept.where, raised.failures)
+            # A coordinator that is away for a moment needs no person: Airflow's retry tries it again.
+            raise unanswered[0] if unanswered else NotUndone(run.kept.where, raised.failures)
     # In memory; where its fence was up, `_seal` writes it with its link. Dies before that: the next process reads the
     # same two, and says the same.
     elif not earlier.has_lost_groups:

@@ -195,6 +195,18 @@ def test_group_that_was_refused_is_restored_by_the_next_try(tmp_path: Path) -> N
     assert (found.undone[-1]["step"], found.undone[-1]["ok"]) == ("commit_groups", True)
 
 
+def test_group_for_which_nobody_answers_is_tried_again_without_a_person(tmp_path: Path) -> None:
+    """Its coordinator is away for a moment: the task failed for good, with the advice to remove members."""
+    left_with_a_group(tmp_path)
+    with pytest.raises(TryAgain, match="no coordinator"):
+        recover(a_run(tmp_path, Recorder(tmp_path, "restore", TryAgain("no coordinator"))))
+    report = kept_in(tmp_path).load()
+    assert report is not None and report.outcome == reports.UNDO_FAILED
+    assert report.undone[-1]["error"] == "TryAgain: no coordinator"
+    found, calls = next_process(tmp_path)
+    assert found is not None and calls == ["restore"] and found.outcome == reports.BACKED_OUT
+
+
 @pytest.mark.parametrize("phase", [UP, CLOSED])
 def test_group_that_was_refused_is_another_fences_once_that_has_gone_up(tmp_path: Path, phase: str) -> None:
     """Or its readers' by now."""
