@@ -174,11 +174,12 @@ def translate(
     )
 
 
-def restore_groups(target: Side, report: CutoverReport, permit: Permit) -> str:
+def restore_groups(target: Side, report: CutoverReport, permit: Permit, leave: Collection[str] = ()) -> str:
     """Restore the positions that the groups had on the target before a cutover.
 
     A group that can't be restored, because a consumer has joined it, does not stop the others.
 
+    :param leave: target topics in which positions stay as they are.
     :raises CutoverTakenOver: that is somebody else's matter by now.
     :raises MirrorError: the first group's error, with the others in its notes.
     """
@@ -190,7 +191,8 @@ def restore_groups(target: Side, report: CutoverReport, permit: Permit) -> str:
         try:
             # One by one, each under the permit: dies amid them, and the next lifter finds those that are back already
             # as they were, and does only the rest.
-            restored += _restore(target.admin, record, found[record.group], left, permit)
+            now = {tp: position for tp, position in found[record.group].items() if tp.topic not in leave}
+            restored += _restore(target.admin, record, now, left, permit)
             # In memory, and for people: dies before the report is saved, and the next lifter goes by what the group has.
             record.committed = False
         except CutoverTakenOver:

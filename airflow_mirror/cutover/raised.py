@@ -32,8 +32,11 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.kafka.permit import Permit, unfenced
+from airflow_mirror.ledger.decisions import Values
 from airflow_mirror.plan.direction import FAILOVER, direction
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.owned import owners
+from airflow_mirror.wording import some
 
 _LOG = logging.getLogger("airflow_mirror.cutover")
 # After SIGTERM a supervisor sends SIGKILL within some seconds. Brokers may be restarting meanwhile.
@@ -371,21 +374,29 @@ class Raised:
         return "; ".join(self.lines) if self.left else "fence lifted"
 
     def _restored(self, report: CutoverReport, permit: Permit) -> str:
-        """Restore the groups, unless a failover has opened the target meanwhile: they are their readers' by then."""
+        """Restore the groups, unless a failover has opened the target meanwhile: they are their readers' by then.
+
+        So are positions in topics that are not the mirror's any more, where a split has passed them on.
+        """
         ledger = self.on.target.ledger
+        left = _not_active(report, ledger.values())
 
         def shut() -> None:
             permit()
+            values = ledger.values()
             # Forced over this cutover: applications read on the target from where the failover has put them. Setting
             # them back would make them read, or skip, records; so they stay, and the rest is undone all the same.
             # Asked with each request: a failover may be forced amid the groups.
-            if (now := direction(ledger.values(), self.mirror)) is not None and now.by == FAILOVER:
+            if (now := direction(values, self.mirror)) is not None and now.by == FAILOVER:
                 raise MirrorCutOver(self.mirror, [], now.at)
+            if _not_active(report, values) != left:
+                raise TryAgain(f"topics of mirror {self.mirror!r} passed on while its groups were restored")
 
         try:
-            return restore_groups(self.on.target, report, shut)
+            what = restore_groups(self.on.target, report, shut, left)
         except MirrorCutOver as e:
             return f"left where they are: {e}"
+        return f"{what}; left where they are in {some(sorted(left))}: not the mirror's any more" if left else what
 
     def is_down(self) -> None:
         """Note in the report that it is."""
@@ -395,3 +406,15 @@ class Raised:
     def _ended(self) -> str:
         self.state = decision.end_lifting(self.on.target.ledger, self.mirror, self.state)
         return f"it is decided that it is {self.state.phase}"
+
+
+def _not_active(report: CutoverReport, values: Values) -> frozenset[str]:
+    """Return target topics of a report's positions that are not its mirror's by now, or are in production."""
+    owned = owners(values)[0]
+    topics = {row["target_topic"] for record in report.groups for row in record.positions}
+    # A topic that nobody has was given up, and whoever reads it is not known here.
+    return frozenset(
+        topic
+        for topic in topics
+        if (one := owned.get(topic)) is None or one.mirror != report.mirror or one.opened_by is not None or one.released
+    )

@@ -12,6 +12,8 @@ from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition
 from airflow_mirror.kafka.permit import Permit, unfenced
+from airflow_mirror.ledger.records import TOPIC
+from airflow_mirror.plan.owned import Owned
 from tests.unit.cutover.builders import Described, Logs, a_run, go_up, want
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
@@ -79,7 +81,10 @@ class World:
         want(self.run, limits=replace(self.run.limits, group_quiet_s=0.0))
 
     def up(self) -> None:
-        """Decide that its fence is up."""
+        """Decide that its topics are its own, and its fence is up."""
+        for tp in ENDS:
+            one = Owned(topic_id="", mirror=self.run.mirror.name, source_id=self.run.plan.source_cluster_id)
+            self.run.life.decide(lambda _, tp=tp, one=one: {TOPIC.key(tp.topic): one.value()})
         go_up(self.run)
         self.run.may_set = unfenced
 

@@ -27,8 +27,10 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.kafka.permit import Permit, unfenced
+from airflow_mirror.ledger.records import TOPIC
 from airflow_mirror.plan.direction import FAILOVER, Direction, turn
 from airflow_mirror.plan.mm2_topics import mark
+from airflow_mirror.plan.owned import Owned
 from airflow_mirror.sync import groups as sync
 from airflow_mirror.sync.mm2_topics import last
 from airflow_mirror.sync.mm2_topics.formats import Checkpoint, read_checkpoint
@@ -245,11 +247,13 @@ def test_next_process_on_an_empty_disk_puts_groups_back(
     assert at(world.target.positions) == {ORDERS: 40}
 
 
-@pytest.mark.parametrize("meanwhile", ["nothing", "read on", "a failover"])
+@pytest.mark.parametrize("meanwhile", ["nothing", "read on", "a failover", "passed on", "given up"])
 def test_group_that_was_refused_goes_back_by_the_next_try(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str
 ) -> None:
-    """Only if it stands where this attempt has put it, and no failover has opened the target to its readers."""
+    """Only if it stands where this attempt has put it, and neither a failover nor another mirror's cutover has opened
+    the topic to its readers.
+    """
     world = World(tmp_path, {ORDERS: 90}, {ORDERS: 40})
     world.up()
     with monkeypatch.context() as killed, pytest.raises(SystemExit):
@@ -276,9 +280,16 @@ def test_group_that_was_refused_goes_back_by_the_next_try(
     if meanwhile == "a failover":
         one = Direction(generation=1, primary="t", by=FAILOVER, attempt="1", plan="p", at="noon")
         world.run.life.decide(lambda _: turn(world.run.mirror.name, one))
+    if meanwhile == "passed on":
+        its = Owned(topic_id="", mirror="split-off", source_id="s", opened_by="h", opened_at="noon")
+        world.run.life.decide(lambda _: {TOPIC.key("orders"): its.value()})
+    if meanwhile == "given up":
+        world.run.life.decide(lambda _: {TOPIC.key("orders"): None})
     found = next_try()
     assert found is not None and found.outcome == BACKED_OUT
-    assert at(world.target.positions) == {ORDERS: {"nothing": 40, "read on": 95, "a failover": 90}[meanwhile]}
+    assert at(world.target.positions) == {ORDERS: {"nothing": 40, "read on": 95}.get(meanwhile, 90)}
+    says = found.undone[-1]["what"].endswith("; left where they are in orders: not the mirror's any more")
+    assert says == (meanwhile in ("passed on", "given up"))
 
 
 def test_kill_before_a_second_commit_brings_the_first_snapshot_back(
