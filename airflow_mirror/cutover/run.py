@@ -325,7 +325,8 @@ def _end_undoing(run: Attempt, earlier: CutoverReport, there: FenceState | None)
             raise unanswered[0] if unanswered else NotUndone(run.kept.where, raised.failures)
     # In memory; where its fence was up, `_seal` writes it with its link. Dies before that: the next process reads the
     # same two, and says the same.
-    elif not earlier.has_lost_groups:
+    # Not of an attempt whose opening a person gave up: nothing of it was undone, and its groups stay as it has set them.
+    elif not earlier.has_lost_groups and (there is None or there.id != earlier.id):
         earlier.outcome, earlier.state = reports.BACKED_OUT, steps.CAUGHT_UP
 
 

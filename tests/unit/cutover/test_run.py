@@ -309,6 +309,14 @@ def test_opening_that_a_person_gives_up_is_not_gone_on_with(tmp_path: Path) -> N
         cutover.recover(a_run(tmp_path, AclFence(Acls(DENY)), Acls(DENY)))  # type: ignore[arg-type]
 
 
+def test_opening_that_a_person_gave_up_is_not_told_as_backed_out(tmp_path: Path) -> None:
+    """Its report got a link by which everything was restored, and the groups stood where it had set them."""
+    fenced(tmp_path, "callable")
+    ledger_of(tmp_path).decide(lambda values: {"fence/flow": {**values["fence/flow"], "phase": CLOSED}})
+    found = cutover.recover(a_run(tmp_path, CallableFence(print, print)))
+    assert found is not None and found.outcome == reports.RUNNING
+
+
 @pytest.mark.parametrize("report", ["of a process that died", "gone"])
 def test_person_may_end_an_opening_that_nobody_completes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: str
