@@ -46,6 +46,7 @@ from airflow_mirror.extras.schemas.release import with_release
 from airflow_mirror.jobs.driver.arguments import add_alarm
 from airflow_mirror.jobs.runner.directory import job_name
 from airflow_mirror.plan.direction import direction
+from airflow_mirror.plan.ledger_store import last_hash
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.wording import count
 
@@ -172,8 +173,11 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         # Before any connection to its source; the cutover itself asks as well.
         turned, fence = direction(values, name), fence_state(values, name)
         require_forward(name, turned)
-        if fence is not None and not fence.is_over:
-            require_own_fence(name, turned, fence.run)
+        # A name that was planned anew since its failover: the cutover itself refuses it behind that fence, which is to be
+        # lifted first.
+        anew = fence is not None and fence.is_of_returned and last_hash(values, name) not in (None, fence.plan)
+        if fence is not None and not fence.is_over and not anew:
+            require_own_fence(name, fence, fence.run)
             return target.plan(name, fence.plan, fence.revision)
     return last_plan(arguments)
 
@@ -206,7 +210,8 @@ def _kept(arguments: argparse.Namespace, request: CutoverRequest, clusters: Clus
     """Return where the run is kept: that which is under way or has finished, so that each call goes on with it."""
     mirror = request.plan.mirror.name
     fence = _decided(request, clusters)
-    standing = fence.run if fence is not None and not fence.is_over else f"by-hand-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    stands = fence is not None and not fence.is_over and not fence.is_of_returned
+    standing = fence.run if fence is not None and stands else f"by-hand-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     # Named as Airflow's runs are: it is a part of a key in the ledger, and of a path.
     run = job_name(arguments.run_name) if arguments.run_name else standing
     return ReportStore(clusters.on.target.reports(mirror), mirror, run, home_of(arguments) / mirror / "runs" / run)

@@ -8,16 +8,15 @@ from typing import Any
 
 from airflow_mirror import __version__
 from airflow_mirror.cutover.attempt import Attempt
-from airflow_mirror.cutover.decision import require_ended
+from airflow_mirror.cutover.decision import FenceState, require_ended
 from airflow_mirror.cutover.drain import verify
 from airflow_mirror.cutover.drift import drift
-from airflow_mirror.cutover.fence_names import RETURNED
 from airflow_mirror.cutover.foreseen import require_alone_in_ledger, require_possible
 from airflow_mirror.cutover.groups import require_free_groups
 from airflow_mirror.cutover.opening import require_fits
 from airflow_mirror.cutover.other_fences import described
 from airflow_mirror.cutover.quiet import moves
-from airflow_mirror.cutover.report import StepRecord
+from airflow_mirror.cutover.report import DONE, CutoverReport, StepRecord
 from airflow_mirror.cutover.writers import require_tail
 from airflow_mirror.errors import (
     CutoverBlocked,
@@ -29,7 +28,7 @@ from airflow_mirror.errors import (
     VerificationFailed,
 )
 from airflow_mirror.plan.amendment import added_since
-from airflow_mirror.plan.direction import ARMED, FAILOVER, Direction
+from airflow_mirror.plan.direction import ARMED, Direction
 from airflow_mirror.plan.findings import Checks, Finding, worst_first
 from airflow_mirror.plan.requirements import require_active
 from airflow_mirror.wire.served import release_of
@@ -93,16 +92,21 @@ def require_forward(mirror: str, turned: Direction | None) -> None:
         )  # fmt: skip
 
 
-def require_own_fence(mirror: str, turned: Direction | None, run: str) -> None:
+def require_own_fence(
+    mirror: str, fence: FenceState | None, run: str, report: CutoverReport | None = None
+) -> None:  # fmt: skip
     """Return unless a run is what names the fence of a source that returned after a failover: nothing was cut over by it.
 
     Its report is kept as that of a finished cutover is, and would be taken for one.
 
-    :param turned: as in :func:`require_forward`.
+    :param fence: what is decided about the mirror's. :param report: of the run, if there is one.
     :raises MirrorCutOver: it is, so the mirror was failed over.
     """
-    if turned is not None and turned.by == FAILOVER and run == RETURNED + turned.attempt:
-        raise MirrorCutOver(mirror, [], f"by a failover, {turned.at}")
+    # Not by the direction: once the way back is armed, or the mirror was retired without its source, that says nothing
+    # of a failover. Once another fence was decided about, the report alone tells: a cutover that has finished has steps.
+    its = fence is not None and fence.run == run and fence.is_of_returned
+    if its or (report is not None and report.outcome == DONE and not report.steps):
+        raise MirrorCutOver(mirror, [], "by a failover")
 
 
 @CHECKS.check("mirror", "can be cut over", first=True)

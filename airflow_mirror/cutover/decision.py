@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from airflow_mirror.cutover.fence_names import RETURNED
 from airflow_mirror.errors import CutoverTakenOver, FenceStands, InputError, MirrorCutOver, PlanNotKept, PlanOutdated
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.kinds import known
@@ -86,6 +87,13 @@ class FenceState:
             UP: f"is up, raised from host {host}", LIFTING: "is being lifted", CLOSING: "is being lifted",
             OPENED: "stands behind an open target", LIFTED: "was lifted", CLOSED: "was lifted",
         }[self.phase]  # fmt: skip
+
+    @property
+    def is_of_returned(self) -> bool:
+        """Whether it is that of a source that returned after a failover, and no cutover's."""
+        # The name alone could be a DAG run's. A cutover has a time within which it opens; behind an open target there
+        # is none.
+        return self.run.startswith(RETURNED) and self.max_fence_s == 0.0
 
     @property
     def is_over(self) -> bool:

@@ -247,9 +247,8 @@ def recover(run: Attempt) -> CutoverReport | None:
     :raises MirrorCutOver: what has this run's name was raised after a failover.
     """
     earlier, name = run.kept.load(), run.mirror.name
-    values = run.life.values()
-    require_own_fence(name, direction(values, name), run.kept.run)
-    fence_decided = fence_state(values, name)
+    fence_decided = fence_state(run.life.values(), name)
+    require_own_fence(name, fence_decided, run.kept.run, earlier)
     # The record is nobody's, another run's, or over. Then nothing that this run ever raised is there, whatever its
     # report says: a cleared task has nothing to undo but groups that could not be restored, and those only until another
     # fence goes up.

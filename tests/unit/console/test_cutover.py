@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,6 +33,7 @@ from airflow_mirror.errors import (
     RegistryStillHeld,
     TryAgain,
 )
+from airflow_mirror.ledger.records import LAST_PLAN
 from airflow_mirror.plan.direction import ARMED, FAILOVER, Direction, turn
 from tests.driven.ledger import LedgerCluster
 from tests.unit.cutover.builders import a_plan, kept_in
@@ -247,13 +249,37 @@ def test_a_way_back_is_cut_over_by_rollback_alone(dst: LedgerCluster) -> None:
         command._plan(ASKED)
 
 
-def test_fence_of_a_source_that_returned_is_no_finished_cutover(dst: LedgerCluster) -> None:
-    """It was compared once more, and told as cut over: no group had been set, and no record compared."""
-    one = Direction(generation=1, primary="new", by=FAILOVER, attempt="a1", plan="p", at="noon")
-    dst.ledger.decide(lambda _: turn("flow", one))
-    note_copy(dst.ledger, "flow", fence(OPENED, "failover-a1"))
-    with pytest.raises(MirrorCutOver, match=r"was cut over \(by a failover, noon\)"):
+@pytest.mark.parametrize("by", [FAILOVER, "cutover", ""])
+def test_fence_of_a_source_that_returned_is_no_finished_cutover(dst: LedgerCluster, by: str) -> None:
+    """It was compared once more, and told as cut over: no group had been set, and no record compared.
+
+    Also once its way back was armed, or the mirror was retired without its source.
+    """
+    if by:
+        attempt = "a1" if by == FAILOVER else "failover-a1"
+        one = Direction(generation=1, primary="new", by=by, attempt=attempt, plan="p", at="noon")
+        dst.ledger.decide(lambda _: turn("flow", one))
+    note_copy(dst.ledger, "flow", replace(fence(OPENED, "failover-a1"), max_fence_s=0.0))
+    with pytest.raises(MirrorCutOver, match=r"was cut over \(by a failover\)"):
         command._plan(ASKED)
+
+
+def test_name_that_was_planned_anew_is_not_cut_over_by_the_plan_of_its_failover(
+    dst: LedgerCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nor under that fence's run: the cutover's checks find the fence, which is to be lifted first."""
+    returned = replace(fence(OPENED, "failover-a1"), max_fence_s=0.0)
+    note_copy(dst.ledger, "flow", returned)
+    dst.ledger.decide(lambda _: LAST_PLAN.put({"hash": "new"}, "flow"))
+    plan = a_plan("orders")
+    monkeypatch.setattr(command, "last_plan", lambda _: plan)
+    assert command._plan(ASKED) is plan
+    monkeypatch.setattr(command, "_decided", lambda *_: returned)
+    target = SimpleNamespace(reports=lambda _: None)
+    asked = argparse.Namespace(run_name=None, home=str(tmp_path))
+    request = SimpleNamespace(plan=plan)
+    kept = command._kept(asked, request, SimpleNamespace(on=SimpleNamespace(target=target)))  # type: ignore[arg-type]
+    assert kept.run.startswith("by-hand-")
 
 
 def test_clusters_of_another_plan_are_refused() -> None:

@@ -40,7 +40,6 @@ from airflow_mirror.errors import (
     OpeningUnfinished,
     TryAgain,
 )
-from airflow_mirror.plan.direction import FAILOVER, Direction, turn
 from airflow_mirror.plan.findings import Finding
 from tests.builders import rule
 from tests.unit.cutover.builders import (
@@ -126,14 +125,35 @@ def test_finished_cutover_looks_at_the_fence_that_it_kept(tmp_path: Path) -> Non
     assert run.fence.kind == "acl"
 
 
-def test_fence_of_a_source_that_returned_is_no_finished_cutover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its report has the same outcome, and the cut in the place of fenced ends."""
+@pytest.mark.parametrize("since", ["", "lifted", "another run's", "no report"])
+def test_fence_of_a_source_that_returned_is_no_finished_cutover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, since: str
+) -> None:
+    """Its report has the same outcome, and the cut in the place of fenced ends. No direction tells it: the way back was
+    armed since, or the mirror retired.
+    """
+    seen, run_dir = Steps(monkeypatch), tmp_path / "failover-a1"
+    report = fenced(run_dir, "callable", reports.DONE)
+    report.steps = []
+    kept = kept_in(run_dir)
+    kept.load()
+    kept.save(report)
+    its: dict[str, Any] = {"lifted": {"phase": CLOSED}, "another run's": {"run": "later", "id": "later"}}.get(since, {})
+    ledger_of(run_dir).decide(lambda values: {"fence/flow": {**values["fence/flow"], "max_fence_s": 0.0, **its}})
+    if since == "no report":
+        target_of(run_dir).write({key: None for key in target_of(run_dir).read() if key.startswith("report/")})
+    with pytest.raises(MirrorCutOver, match=r"was cut over \(by a failover\)"):
+        cutover._run(a_run(run_dir, seen.fence))
+    assert seen.calls == []
+
+
+def test_run_that_is_named_like_a_failover_is_a_cutover_by_its_fence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A DAG run may be called anything."""
     seen, run_dir = Steps(monkeypatch), tmp_path / "failover-a1"
     fenced(run_dir, "callable", reports.DONE)
-    one = Direction(generation=1, primary="new", by=FAILOVER, attempt="a1", plan="p", at="noon")
-    ledger_of(run_dir).decide(lambda _: turn("flow", one))
-    with pytest.raises(MirrorCutOver, match=r"was cut over \(by a failover, noon\)"):
-        cutover._run(a_run(run_dir, seen.fence))
+    cutover._run(a_run(run_dir, seen.fence))
     assert seen.calls == []
 
 
