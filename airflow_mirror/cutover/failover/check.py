@@ -28,7 +28,7 @@ from airflow_mirror.plan import ledger_store, requirements
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 from airflow_mirror.plan.missing_acls import Lacking, lacking
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.owned import mirrors, target_ids
+from airflow_mirror.plan.owned import mirrors, of_mirror, target_ids
 from airflow_mirror.plan.rights import FAILOVER as ROLE
 from airflow_mirror.plan.rights import TARGET
 from airflow_mirror.plan.rights_command import rights_command
@@ -250,7 +250,7 @@ def mirror_of(on: Side, mirror: str) -> tuple[Plan, Direction | None, ActiveTail
     values = ledger.values()
     decided, tail = direction(values, mirror), active_tail(values, mirror)
     # A way back that was armed, or a rollback, has the direction since: there is no failover that could be completed.
-    if decided is not None and decided.by != FAILOVER:
+    if decided is not None and (decided.by != FAILOVER or _began_anew(on, mirror, tail, values)):
         decided = None
     # The tail's, not the last one that was made: what was copied is what is there. Behind a decision the one that it
     # names, since the tail has ended, and whoever completes it must open the same topics.
@@ -265,6 +265,17 @@ def mirror_of(on: Side, mirror: str) -> tuple[Plan, Direction | None, ActiveTail
         raise InputError(what, remedy="Nothing was changed. Name the target's own connection.")
     own, others = own_part(on, plan, values)
     return own, decided, tail, others
+
+
+def _began_anew(on: Side, mirror: str, tail: ActiveTail | None, values: Values) -> bool:
+    """Return whether a tail was decided since a failover for topics that are not in production: these were made anew."""
+    if tail is None:  # the failover has ended it
+        return False
+    # By its topics as well: a tail that had looked before the failover may be decided behind it, and ends by its lease.
+    # What that failover lacks is completed all the same, under its own cut.
+    plan = on.plan(mirror, tail.plan)
+    ours = of_mirror(values, mirror, plan.source_cluster_id, target_ids(plan, on.admin)).values()
+    return bool(ours) and all(one.opened_by is None for one in ours)
 
 
 def own_part(on: Side, plan: Plan, values: Values) -> tuple[Plan, dict[str, str]]:
@@ -286,7 +297,7 @@ def failed_over(on: Side, mirror: str) -> tuple[Plan, Direction]:
     """
     plan, decided, *_ = mirror_of(on, mirror)
     if decided is None:
-        what = f"mirror {mirror!r} was not failed over, or its way back is armed since"
+        what = f"mirror {mirror!r} was not failed over, or its way back is armed since, or it was started over"
         raise InputError(what, remedy="'airflow-mirror failover' without --yes says what would be lost.")
     return plan, decided
 

@@ -109,8 +109,8 @@ def test_a_partition_whose_copy_nobody_knows_is_not_left_out(world: World) -> No
 
 
 def test_without_a_failover_or_its_source_nothing_is_listed(world: World) -> None:
-    said = "mirror 'm' was not failed over, or its way back is armed since. 'airflow-mirror failover' without --yes says"
-    with pytest.raises(InputError, match=f"{said} what would be lost."):
+    said = "mirror 'm' was not failed over, or its way back is armed since, or it was started over. "
+    with pytest.raises(InputError, match=f"{said}'airflow-mirror failover' without --yes says what would be lost."):
         lines(world, Source())
     world.fail_over()
     source = Source()

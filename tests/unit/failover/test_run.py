@@ -480,6 +480,33 @@ def test_topics_that_join_until_the_tail_is_ended_are_opened(world: World) -> No
     assert world.outcome()["open"] == {"a", "b", "c"}
 
 
+def test_mirror_that_was_started_over_is_failed_over_anew(world: World) -> None:
+    """By the old failover nothing was left to do: new topics were opened beside a tail that copied on."""
+    first = world.fail_over().direction
+    world.target.ids = {"a": "new-a", "b": "new-b"}
+    ownership.claim(world.ledger(), PLAN, world.target)  # type: ignore[arg-type]
+    world.ledger().decide(lambda _: {"active/m": world.tail.value()})
+    world.lease.holder = "tail"
+    world.sign(0.0)
+    with pytest.raises(InputError, match="cut off from here is not gone"):
+        world.fail_over()
+    assert world.lease.holder == "tail" and world.outcome()["open"] == set()
+    world.sign(60.0)
+    again = world.fail_over()
+    assert (again.direction.generation, again.direction.attempt == first.attempt) == (first.generation + 1, False)
+    assert world.outcome()["open"] == {"a", "b"} and not world.outcome()["tail"] and world.lease.holder == ""
+    assert tuple(again.steps) == STEPS
+    assert Record(Part(world.state, ("failover/m/",)), "m", again.direction.attempt).cut().offsets == world.copied
+
+
+def test_tail_that_is_decided_behind_a_failover_leaves_it_to_be_completed(world: World) -> None:
+    """It had looked before. Decided anew, the cut would be where applications write by now."""
+    assert world.dies(3, after=True) and world.effects.log[3:] == ["decide"]
+    world.ledger().decide(lambda _: {"active/m": world.tail.value()})
+    decided = direction(world.ledger().values(), "m")
+    assert world.fail_over().direction == decided
+
+
 def test_more_topics_than_a_decision_holds_are_opened(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ownership, "_AT_ONCE", 1)
     assert world.dies(4, after=False)  # between the two decisions
