@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from airflow_mirror.cutover.fence_names import RETURNED
-from airflow_mirror.errors import CutoverTakenOver, FenceStands, InputError, MirrorCutOver, PlanNotKept, PlanOutdated
+from airflow_mirror.errors import CutoverTakenOver, FenceStands, MirrorCutOver, PlanNotKept, PlanOutdated
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.kinds import known
 from airflow_mirror.ledger.records import ACTIVE, FENCE
@@ -195,7 +195,7 @@ def go_up(life: Decisions, mirror: str, mine: FenceState, before: FenceState | N
         # Retired: its plan and its reports are deleted, or are being so, and a fence is lifted by them.
         if plans.last_hash(values, mirror) is None:
             raise PlanNotKept(mirror, mine.plan)
-        return _value(mirror, mine)
+        return value_of(mirror, mine)
 
     life.decide(change)
     # By the broker's clock, from the record itself: this process may have been frozen before or behind it. If somebody
@@ -233,7 +233,7 @@ def open_behind(
             raise PlanOutdated([f"plan {plan.hash[:12]} has got topics since the fence went up"])
         # One record with the topics, and with what a rollback decides beside it. In two, a process that dies in between
         # leaves topics in production whose target is not open, or an open target that a tail still copies into.
-        return {**_value(name, opened), **also(values)}
+        return {**value_of(name, opened), **also(values)}
 
     # Dies before it: `up`, so everything is undone. Dies behind it, or loses the answer: `opened`; the retry completes
     # it (`steps.finish_opening`), and a guard calls a person. `until_ms` voids the record at the broker if it comes
@@ -275,7 +275,7 @@ def stand_behind_open(life: Decisions, mirror: str, mine: FenceState, turned: Di
         if there is not None and not there.is_over:
             how = "Lift it ('airflow-mirror lift-fence') once the source answers; then this one goes up."
             raise FenceStands(mirror, there.run, there.text, how)
-        return _value(mirror, mine)
+        return value_of(mirror, mine)
 
     life.decide(change)
     decided = fence_state(life.values(), mirror)
@@ -317,7 +317,9 @@ def begin_lifting(life: Decisions, mirror: str, there: FenceState, lifter: str) 
         # with a name of our own: if that one was only frozen, its next permit refuses.
         # Dies before it: `up` still, for the next lifter. Dies behind it: `lifting`, behind which nobody opens, and
         # which the next one takes over from its first step.
-        return None if found is None or not found.stands else _value(mirror, replace(found, phase=LIFTING, lifter=lifter))
+        return (
+            None if found is None or not found.stands else value_of(mirror, replace(found, phase=LIFTING, lifter=lifter))
+        )
 
     # Given up without an answer (`Undecided`): `opened` may be what stands there. So behind this only an owner lifts that
     # has not asked for it (`steps.back_out`), or a guard once it would be void. Who asks again reads which of the two it
@@ -351,43 +353,12 @@ def end_lifting(life: Decisions, mirror: str, there: FenceState) -> FenceState:
     return _turn(life, mirror, there, replace(there, phase=LIFTED if there.phase == LIFTING else CLOSED))
 
 
-def note_copy(there: Decisions, mirror: str, state: FenceState, older: FenceState | None = None) -> None:
-    """Keep in another cluster's ledger what is decided about a fence, for the day on which the deciding one is lost.
-
-    :param older: a copy of an earlier attempt's, which this one replaces.
-    :raises InputError: what is there about a mirror of this name is decided there.
-    """
-
-    # A copy: nobody decides anything by it while the deciding ledger is there. It is written again at each change that
-    # matters there, so a death before this leaves an older one, which names no rule that was never this fence's.
-    def change(values: Values) -> Values | None:
-        require_no_namesake(values, mirror, state, older)
-        return None if fence_state(values, mirror) == state else _value(mirror, state)
-
-    there.decide(change)
-
-
-def require_no_namesake(values: Values, mirror: str, state: FenceState, older: FenceState | None) -> None:
-    """Return unless another mirror of this name has a fence where a copy of a fence is to be kept; see :func:`note_copy`.
-
-    :raises InputError: it has.
-    """
-    found = fence_state(values, mirror)
-    # Mirrors of one name in opposite directions: written over, the other one's fence would be nobody's.
-    if found is not None and not found.is_over and found.id != state.id and found != older:
-        raise InputError(
-            f"mirror {mirror!r}: another mirror of this name, in the opposite direction, has a fence there",
-            f"the fence of its cutover {found.run!r} {found.text}",
-            "Lift that one ('airflow-mirror lift-fence', with --target that cluster); name mirrors differently.",
-        )
-
-
 def _turn(life: Decisions, mirror: str, there: FenceState, to: FenceState) -> FenceState:
     def change(values: Values) -> Values:
         # Exactly what was read: who comes second has acted on what is no longer so.
         if fence_state(values, mirror) != there:
             raise CutoverTakenOver(there.run)
-        return _value(mirror, to)
+        return value_of(mirror, to)
 
     # Applied, and its answer lost: a second try by the same values would be refused as one that came too late. So nobody
     # tries again by what was read before; the next call reads, and goes on from what it finds.
@@ -401,5 +372,6 @@ def _require_direction(values: Values, mirror: str, expected: Direction | None) 
         raise MirrorCutOver(mirror, [], "its direction was decided anew" if found is None else found.at)
 
 
-def _value(mirror: str, state: FenceState) -> dict[str, Any]:
+def value_of(mirror: str, state: FenceState) -> dict[str, Any]:
+    """Return what is set where a fence is decided to be in this state."""
     return FENCE.put({key: one for key, one in asdict(state).items() if one not in ("", {})}, mirror)

@@ -15,25 +15,19 @@ from typing import Any
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.attempt import Attempt, Settled
 from airflow_mirror.cutover.groups_at_rest import EMPTY, Positions, come_to_rest, moving, positions_of, selected
-from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.quiet import still_quiet
-from airflow_mirror.cutover.report import CutoverReport, GroupRecord
+from airflow_mirror.cutover.report import GroupRecord
 from airflow_mirror.cutover.request import Offsets
+from airflow_mirror.cutover.restoring import at_source, at_target
 from airflow_mirror.errors import (
-    CutoverTakenOver,
     GroupActive,
     GroupAhead,
     GroupsStillMoving,
     InputError,
     MirrorError,
-    MissingRight,
     NotKept,
-    TryAgain,
-    first_of,
 )
-from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
-from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.sync import groups as sync
 from airflow_mirror.sync.group_translation import GroupMove, Translation, translate_positions
 from airflow_mirror.sync.mm2_topics.formats import Checkpoint
@@ -174,38 +168,6 @@ def translate(
     )
 
 
-def restore_groups(target: Side, report: CutoverReport, permit: Permit, leave: Collection[str] = ()) -> str:
-    """Restore the positions that the groups had on the target before a cutover.
-
-    A group that can't be restored, because a consumer has joined it, does not stop the others.
-
-    :param leave: target topics in which positions stay as they are.
-    :raises CutoverTakenOver: that is somebody else's matter by now.
-    :raises MirrorError: the first group's error, with the others in its notes.
-    """
-    restored, left, failed = 0, list[str](), list[MirrorError]()
-    # Read behind the decision to lift, and before the first commit: what a group has there now says whether it is still
-    # ours.
-    found = target.admin.groups_offsets([record.group for record in report.groups])
-    for record in report.groups:
-        try:
-            # One by one, each under the permit: dies amid them, and the next lifter finds those that are back already
-            # as they were, and does only the rest.
-            now = {tp: position for tp, position in found[record.group].items() if tp.topic not in leave}
-            restored += _restore(target.admin, record, now, left, permit)
-            # In memory, and for people: dies before the report is saved, and the next lifter goes by what the group has.
-            record.committed = False
-        except CutoverTakenOver:
-            raise
-        except MirrorError as e:
-            failed.append(e)
-    if failed:
-        # A group that nobody answered for comes first: it keeps `lifted` from being decided (`raised.undo`).
-        raise first_of(sorted(failed, key=lambda e: not isinstance(e, TryAgain)))  # it says whether to try again
-    note = f"; positions of {', '.join(left)} stay, for lack of DELETE on the group" if left else ""
-    return f"{restored} group(s) restored{note}"
-
-
 def keep_groups(run: Attempt) -> int:
     """Set positions again that are no longer as this cutover set them; return how many.
 
@@ -253,7 +215,7 @@ def _leave_checkpoints(run: Attempt) -> int:
     metadata = _metadata(run, [record.group for record in run.report.groups])
     places = [
         Checkpoint(
-            record.group, to := _target(row), row["source_offset"], row["target_offset"],
+            record.group, to := at_target(row), row["source_offset"], row["target_offset"],
             metadata[record.group].get(to, ""),
         )
         for record in run.report.groups
@@ -273,32 +235,6 @@ def _metadata(run: Attempt, groups: Collection[str]) -> dict[str, dict[TopicPart
     return {group: {routes[tp]: position.metadata for tp, position in its.items()} for group, its in here.items()}
 
 
-def _target(row: Mapping[str, Any]) -> TopicPartition:
-    return TopicPartition(row["target_topic"], row["partition"])
-
-
-def _restore(target: ClusterAdmin, record: GroupRecord, now: Positions, left: list[str], permit: Permit) -> bool:
-    """Restore one group; return whether there was anything to do.
-
-    :param left: receives the group if it keeps positions where it had none.
-    """
-    before = {_tp(row): GroupPosition(row["offset"], row["metadata"]) for row in record.before}
-    ours = {_target(row): (row["target_offset"], *row.get("earlier", ())) for row in record.positions}
-    # Only positions that are still as this cutover set them; whoever has moved a position since then knows more.
-    # Of this round, or of an earlier one: a process that dies between two rounds leaves either in the partitions.
-    still_ours = [tp for tp, offsets in ours.items() if tp in now and now[tp].offset in offsets]
-    changed = [tp for tp in still_ours if now[tp] != before.get(tp)]
-    # Two requests, for what was there before and for what was not. Dies between them: the next lifter finds the first
-    # part equal to what it was, and does the second.
-    target.commit_group_offsets(record.group, {tp: before[tp] for tp in changed if tp in before}, permit)
-    try:
-        target.forget_group_offsets(record.group, [tp for tp in changed if tp not in before], permit)
-    except MissingRight:
-        # Correct positions on a log that nobody reads yet do no harm, and the next attempt sets them again.
-        left.append(record.group)
-    return bool(changed)
-
-
 def _commit(run: Attempt, settled: Mapping[str, Settled]) -> None:
     ends = run.ends
     translated = translate(run, {group: s.positions for group, s in settled.items()}, strict=True)
@@ -315,7 +251,9 @@ def _commit(run: Attempt, settled: Mapping[str, Settled]) -> None:
     before = {group: _snapshot(positions) for group, positions in there.items()} | {r.group: r.before for r in again}
     # Until this round's are committed, those of the rounds before are there, and a restore must know them as ours.
     set_already = {
-        (record.group, _tp(row)): [*row["earlier"], row["target_offset"]] for record in again for row in record.positions
+        (record.group, at_source(row)): [*row["earlier"], row["target_offset"]]
+        for record in again
+        for row in record.positions
     }
     rows: dict[str, list[dict[str, Any]]] = {group: [] for group in settled}
     for move in moves:
@@ -336,10 +274,6 @@ def _commit(run: Attempt, settled: Mapping[str, Settled]) -> None:
     for group in settled:
         # For people, and written with the next save: what goes back goes by what the group has, not by this.
         records[group].committed = True
-
-
-def _tp(row: Mapping[str, Any]) -> TopicPartition:
-    return TopicPartition(row["topic"], row["partition"])
 
 
 def _row(move: GroupMove, ends: Offsets) -> dict[str, Any]:

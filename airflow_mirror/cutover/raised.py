@@ -19,24 +19,19 @@ from airflow_mirror.cutover.decided_fence import fence_for, intent_in, intent_of
 from airflow_mirror.cutover.decision import LIFTED, FenceState
 from airflow_mirror.cutover.fence import AclFence, Fence
 from airflow_mirror.cutover.fence_names import name_of, target_of
-from airflow_mirror.cutover.groups import restore_groups
 from airflow_mirror.cutover.intent import Intent, fence_text, line
 from airflow_mirror.cutover.platform import Platform, require_source
 from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.restoring import restore_while_shut
 from airflow_mirror.errors import (
     CutoverTakenOver,
     FencedByAnother,
     FenceNotLifted,
-    MirrorCutOver,
     TryAgain,
 )
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.kafka.permit import Permit, unfenced
-from airflow_mirror.ledger.decisions import Values
-from airflow_mirror.plan.direction import FAILOVER, direction
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.owned import owners
-from airflow_mirror.wording import some
 
 _LOG = logging.getLogger("airflow_mirror.cutover")
 # After SIGTERM a supervisor sends SIGKILL within some seconds. Brokers may be restarting meanwhile.
@@ -228,7 +223,7 @@ class Raised:
         attempt("fence", lambda: self._lifted(permit))
         # By the report of this very attempt, written before its first position was set. Without one it has set none.
         if report is not None and report.groups:
-            attempt("commit_groups", lambda: self._restored(report, permit))
+            attempt("commit_groups", lambda: restore_while_shut(self.on.target, self.mirror, report, permit))
         if report is not None and any(step.name == "stop_writers" for step in report.steps):
             # A lease that was taken can't be given back. Dies before the report had it: the lease's own mark tells that
             # nobody writes.
@@ -256,7 +251,9 @@ class Raised:
         # As long as no other fence has gone up: from then on groups are that attempt's. Dies amid it: done again by the
         # next try.
         if report.groups:
-            unanswered = self._attempt("commit_groups", lambda: self._restored(report, permit), log)
+            unanswered = self._attempt(
+                "commit_groups", lambda: restore_while_shut(self.on.target, self.mirror, report, permit), log
+            )
         self._note_in(report)
         return unanswered
 
@@ -373,31 +370,6 @@ class Raised:
         self.is_down()
         return "; ".join(self.lines) if self.left else "fence lifted"
 
-    def _restored(self, report: CutoverReport, permit: Permit) -> str:
-        """Restore the groups, unless a failover has opened the target meanwhile: they are their readers' by then.
-
-        So are positions in topics that are not the mirror's any more, where a split has passed them on.
-        """
-        ledger = self.on.target.ledger
-        left = _not_active(report, ledger.values())
-
-        def shut() -> None:
-            permit()
-            values = ledger.values()
-            # Forced over this cutover: applications read on the target from where the failover has put them. Setting
-            # them back would make them read, or skip, records; so they stay, and the rest is undone all the same.
-            # Asked with each request: a failover may be forced amid the groups.
-            if (now := direction(values, self.mirror)) is not None and now.by == FAILOVER:
-                raise MirrorCutOver(self.mirror, [], now.at)
-            if _not_active(report, values) != left:
-                raise TryAgain(f"topics of mirror {self.mirror!r} passed on while its groups were restored")
-
-        try:
-            what = restore_groups(self.on.target, report, shut, left)
-        except MirrorCutOver as e:
-            return f"left where they are: {e}"
-        return f"{what}; left where they are in {some(sorted(left))}: not the mirror's any more" if left else what
-
     def is_down(self) -> None:
         """Note in the report that it is."""
         if self.report is not None and self.report.fence is not None:
@@ -406,15 +378,3 @@ class Raised:
     def _ended(self) -> str:
         self.state = decision.end_lifting(self.on.target.ledger, self.mirror, self.state)
         return f"it is decided that it is {self.state.phase}"
-
-
-def _not_active(report: CutoverReport, values: Values) -> frozenset[str]:
-    """Return target topics of a report's positions that are not its mirror's by now, or are in production."""
-    owned = owners(values)[0]
-    topics = {row["target_topic"] for record in report.groups for row in record.positions}
-    # A topic that nobody has was given up, and whoever reads it is not known here.
-    return frozenset(
-        topic
-        for topic in topics
-        if (one := owned.get(topic)) is None or one.mirror != report.mirror or one.opened_by is not None or one.released
-    )

@@ -11,7 +11,8 @@ from typing import Any
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.policy import DECISIONS, STATE, WISHES
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.cutover.decision import UP, FenceState, note_copy
+from airflow_mirror.cutover.decision import UP, FenceState
+from airflow_mirror.cutover.decision_copy import note_copy
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord, as_recorded
 from airflow_mirror.cutover.report_store import ReportStore, reports_of

@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from airflow_mirror.cutover.callable_fence import CallableFence
-from airflow_mirror.cutover.decision import FenceState, note_copy
+from airflow_mirror.cutover.decision import FenceState
+from airflow_mirror.cutover.decision_copy import note_copy
 from airflow_mirror.cutover.fence import Fence, fence_of
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport

@@ -13,7 +13,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover import after, other_fences
-from airflow_mirror.cutover.decision import OPENED, FenceState, begin_lifting, end_lifting, note_copy
+from airflow_mirror.cutover.decision import OPENED, FenceState, begin_lifting, end_lifting
+from airflow_mirror.cutover.decision_copy import note_copy
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.errors import (
     ClusterUnreachable,

@@ -92,7 +92,7 @@ CONFLUENTS = {
 UNFENCED = {
     ("copy/offsets/derive.py", "writers"): "only reads: the check is for what is sent",
     ("cutover/fence.py", "_prove_right"): "deletes what nobody has: it asks for the right alone",
-    ("cutover/raised.py", "alone"): "a fence by a callable has no name at the source: who has the callable lifts it",
+    ("cutover/alone.py", "alone"): "a fence by a callable has no name at the source: who has the callable lifts it",
     ("cutover/raised.py", "take_back"): "the name of an attempt that is over, which is never raised again",
     ("extras/drill/clean_up.py", "_delete_topic"): "the drill's own topic, by its prefix and its id",
     ("extras/drill/failback.py", "create_again"): "the drill's own topic, by its id",

@@ -31,7 +31,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow_mirror.cutover.decided_fence import intent_of
-from airflow_mirror.cutover.decision import CLOSING, OPENED, FenceState, fence_state, permit, require_no_namesake
+from airflow_mirror.cutover.decision import CLOSING, OPENED, FenceState, fence_state, permit
+from airflow_mirror.cutover.decision_copy import require_no_namesake
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.fence_names import RETURNED
 from airflow_mirror.cutover.lifting import Assurance, hand_over_copied_back, handed_over_by, lift_leftover_fence

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_mirror.cutover.decision import FenceState, fence_state, note_copy
+from airflow_mirror.cutover.decision import FenceState, fence_state
+from airflow_mirror.cutover.decision_copy import note_copy
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.ledger.decisions import Values

@@ -14,7 +14,8 @@ from airflow_mirror.console.main import main
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import MAPPED, CopyRange
 from airflow_mirror.copy.writer.lease import HANDOVER_S
-from airflow_mirror.cutover.decision import OPENED, FenceState, note_copy
+from airflow_mirror.cutover.decision import OPENED, FenceState
+from airflow_mirror.cutover.decision_copy import note_copy
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.report import CutoverReport

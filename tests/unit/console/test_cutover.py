@@ -18,7 +18,8 @@ import pytest
 from airflow_mirror.console import cutover as command
 from airflow_mirror.console import main
 from airflow_mirror.console.request import require_planned
-from airflow_mirror.cutover.decision import CLOSED, CLOSING, LIFTED, OPENED, FenceState, note_copy
+from airflow_mirror.cutover.decision import CLOSED, CLOSING, LIFTED, OPENED, FenceState
+from airflow_mirror.cutover.decision_copy import note_copy
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.report import BACKED_OUT, DONE, RUNNING, CutoverReport, FenceRecord, StepRecord
 from airflow_mirror.cutover.report_store import ReportStore

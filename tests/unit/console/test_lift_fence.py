@@ -15,7 +15,8 @@ from airflow_mirror.copy.writer.lease import HANDOVER_S
 from airflow_mirror.cutover import other_fences, report_store
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.callable_fence import CallableFence
-from airflow_mirror.cutover.decision import CLOSED, LIFTED, OPENED, UP, FenceState, fence_state, note_copy
+from airflow_mirror.cutover.decision import CLOSED, LIFTED, OPENED, UP, FenceState, fence_state
+from airflow_mirror.cutover.decision_copy import note_copy
 from airflow_mirror.cutover.fence import AclFence, _named
 from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.intent import Intent

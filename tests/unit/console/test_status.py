@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from airflow_mirror.console.main import main
-from airflow_mirror.cutover.decision import LIFTED, OPENED, UP, FenceState, note_copy
+from airflow_mirror.cutover.decision import LIFTED, OPENED, UP, FenceState
+from airflow_mirror.cutover.decision_copy import note_copy
 from airflow_mirror.extras.drill.store import Drill, Drills
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from airflow_mirror.console.main import main
-from airflow_mirror.cutover.decision import OPENED, FenceState, note_copy
+from airflow_mirror.cutover.decision import OPENED, FenceState
+from airflow_mirror.cutover.decision_copy import note_copy
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.kafka.admin import ClusterAdmin

@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.cutover import groups, groups_at_rest
+from airflow_mirror.cutover import groups_at_rest
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.callable_fence import CallableFence
+from airflow_mirror.cutover.restoring import restore_groups
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.records import TOPIC
@@ -95,7 +96,7 @@ def rested(run: Attempt) -> dict[str, str]:
 
 
 def restored(run: Attempt) -> str:
-    return groups.restore_groups(run.on.target, run.report, unfenced)
+    return restore_groups(run.on.target, run.report, unfenced)
 
 
 def at(positions: Positions) -> dict[TopicPartition, int]:

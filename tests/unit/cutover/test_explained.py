@@ -18,9 +18,9 @@ from airflow_mirror.cutover.decision import (
     begin_lifting,
     end_lifting,
     fence_state,
-    note_copy,
     stand_behind_open,
 )
+from airflow_mirror.cutover.decision_copy import note_copy
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.fence_names import attempt_id, name_of
 from airflow_mirror.cutover.lifting import told

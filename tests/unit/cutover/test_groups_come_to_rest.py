@@ -16,6 +16,7 @@ from airflow_mirror.cutover import check, groups, groups_at_rest, steps
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.report import StepRecord
 from airflow_mirror.cutover.request import Limits
+from airflow_mirror.cutover.restoring import restore_groups
 from airflow_mirror.errors import (
     FenceLeaks,
     GroupActive,
@@ -245,7 +246,7 @@ def test_groups_get_back_what_they_had_whichever_part_fails(
     assert any(at(held) != {ORDERS: 40} for held in target.held.values())
     kept = world.run.kept.on_disk()
     assert kept is not None
-    groups.restore_groups(world.run.on.target, kept, unfenced)
+    restore_groups(world.run.on.target, kept, unfenced)
     assert all(at(held) == {ORDERS: 40} for held in target.held.values())
 
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.cutover import decision
 from airflow_mirror.cutover.decision import OPENED, FenceState
+from airflow_mirror.cutover.decision_copy import note_copy
 from airflow_mirror.cutover.failover.record import Record
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.platform import Platform
@@ -171,7 +171,7 @@ class Back:
             run=self.run, attempt=1, id="i", plan=world.plan.hash, revision=world.plan.revision, owner="o",
             max_fence_s=60.0, phase=OPENED, intent=intent.value(),
         )  # fmt: skip
-        decision.note_copy(self.ledger, "m", state)
+        note_copy(self.ledger, "m", state)
         kept_plan = in_pieces(f"plan/m/{world.plan.hash}", world.plan.to_json().encode())
         self.state.write(kept_plan)
         self.on = Platform(GivenSide(self.old), GivenSide(world.target, self.ledger, self.state))

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.cutover.decision import CLOSED, OPENED, FenceState, note_copy
+from airflow_mirror.cutover.decision import CLOSED, OPENED, FenceState
+from airflow_mirror.cutover.decision_copy import note_copy
 from airflow_mirror.cutover.failover import check
 from airflow_mirror.cutover.failover.check import copied_to, lost
 from airflow_mirror.cutover.failover.tail_seen import TailSeen

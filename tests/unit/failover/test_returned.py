@@ -13,16 +13,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from airflow_mirror.common.clock import SystemClock
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.cutover.decision import (
-    LIFTED,
-    LIFTING,
-    OPENED,
-    UP,
-    FenceState,
-    fence_state,
-    note_copy,
-    stand_behind_open,
-)
+from airflow_mirror.cutover.decision import LIFTED, LIFTING, OPENED, UP, FenceState, fence_state, stand_behind_open
+from airflow_mirror.cutover.decision_copy import note_copy
 from airflow_mirror.cutover.evidence import prove
 from airflow_mirror.cutover.failover import after, returned
 from airflow_mirror.cutover.failover.returned import Returned, fence_returned, watch

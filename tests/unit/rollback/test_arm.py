@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.cutover.decision import CLOSED, note_copy
+from airflow_mirror.cutover.decision import CLOSED
+from airflow_mirror.cutover.decision_copy import note_copy
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report_store import ReportStore
