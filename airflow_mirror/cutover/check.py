@@ -16,7 +16,7 @@ from airflow_mirror.cutover.groups import require_free_groups
 from airflow_mirror.cutover.opening import require_fits
 from airflow_mirror.cutover.other_fences import described
 from airflow_mirror.cutover.quiet import moves
-from airflow_mirror.cutover.report import DONE, CutoverReport, StepRecord
+from airflow_mirror.cutover.report import CutoverReport, StepRecord
 from airflow_mirror.cutover.writers import require_tail
 from airflow_mirror.errors import (
     CutoverBlocked,
@@ -103,9 +103,9 @@ def require_own_fence(
     :raises MirrorCutOver: it is, so the mirror was failed over.
     """
     # Not by the direction: once the way back is armed, or the mirror was retired without its source, that says nothing
-    # of a failover. Once another fence was decided about, the report alone tells: a cutover that has finished has steps.
+    # of a failover. Once another fence was decided about, the report alone tells.
     its = fence is not None and fence.run == run and fence.is_of_returned
-    if its or (report is not None and report.outcome == DONE and not report.steps):
+    if its or (report is not None and report.is_of_returned):
         raise MirrorCutOver(mirror, [], "by a failover")
 
 

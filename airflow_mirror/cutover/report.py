@@ -232,6 +232,11 @@ class CutoverReport:
         return self.fence is not None and self.fence.lifted is None
 
     @property
+    def is_of_returned(self) -> bool:
+        """Whether it is that of a source that returned after a failover: a cutover that has finished has steps."""
+        return self.outcome == DONE and not self.steps
+
+    @property
     def has_lost_groups(self) -> bool:
         """Whether groups could not get their positions back, as of the last try."""
         tries = [row for row in self.undone if row["step"] == "commit_groups"]

@@ -34,7 +34,6 @@ from airflow_mirror.cutover.decided_fence import intent_of
 from airflow_mirror.cutover.decision import CLOSING, OPENED, FenceState, fence_state, permit
 from airflow_mirror.cutover.decision_copy import require_no_namesake
 from airflow_mirror.cutover.fence import AclFence
-from airflow_mirror.cutover.fence_names import RETURNED
 from airflow_mirror.cutover.lifting import Assurance, hand_over_copied_back, handed_over_by, lift_leftover_fence
 from airflow_mirror.cutover.platform import Platform, Side, require_source
 from airflow_mirror.cutover.raised import Raised
@@ -264,7 +263,7 @@ def _moved(
 
     :param level: at which a source that returned is compared with the target; None: by the ends alone.
     """
-    if not run.startswith(RETURNED):
+    if not report.is_of_returned:
         return ends_moved(report, plan, source, target)
     found = [one for one in classify_divergence(report.cut, plan, source, target, level) if one.verdict == DIVERGED]
     how = "'airflow-mirror failback' exports it, and deletes it on a yes; or leave it out"

@@ -80,7 +80,8 @@ def _noted(topic: str, found: Mapping[str, Any]) -> str:
 def is_to_prepare(mirror: str, target: Side) -> bool:
     """Return whether that is a failover whose source has returned, and whose way back is not armed yet."""
     report_of, _ = cutover_of(mirror, target)
-    return report_of.run.startswith(RETURNED) and armed(mirror, target.ledger.values()) is None
+    report = report_of.load()
+    return report is not None and report.is_of_returned and armed(mirror, target.ledger.values()) is None
 
 
 def failback(
@@ -102,7 +103,7 @@ def failback(
     report_of, plan = cutover_of(mirror, on.target)
     require_source(source, plan)
     report = report_of.load()
-    if report is None or not report_of.run.startswith(RETURNED):
+    if report is None or not report.is_of_returned:
         raise NoWayBack(mirror, ["it was not failed over, so both ends are as its cutover left them"])
     # Before anything is compared: what is still written to is never the same twice.
     fenced, _ = _require_fenced(mirror, report, on)

@@ -263,7 +263,7 @@ class Returned:
         failed = Direction(generation=2, primary="new", by="failover", attempt="x", plan=PLAN.hash, at="noon")
         world.new.ledger.decide(lambda _: turn("flow", failed))
         self.kept = ReportStore(world.new.state, "flow", "failover-x", None)
-        self.kept.save(world.report)
+        self.kept.save(replace(world.report, steps=[]))
         world.new.ledger.decide(lambda values: {"fence/flow": {**values["fence/flow"], "run": "failover-x"}})
         self.verdicts = [TopicDivergence(topic="orders", topic_id="id-old", verdict="delta")]
         monkeypatch.setattr(arming, "classify_divergence", self._parted)

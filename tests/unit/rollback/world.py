@@ -11,7 +11,7 @@ from airflow_mirror.cutover.decision import OPENED, FenceState
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.platform import Platform
-from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord, as_recorded
+from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord, StepRecord, as_recorded
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.rollback import arm as arming
 from airflow_mirror.cutover.rollback.reverse import reverse_of
@@ -157,6 +157,7 @@ class World:
         self.report = CutoverReport(
             mirror="flow", plan_hash=PLAN.hash, id="x", outcome=DONE,
             ends=[{"topic": "orders", "partition": 0, "end": 50}],
+            steps=[StepRecord(name="fence", status="done", started=1.0)],
             fence=FenceRecord(kind="acl", intent=as_recorded(intent), requested=1.0, opened=2.0, kept=True, unseen=""),
             groups=[GroupRecord(group="g", settled="empty", source_state="Empty", positions=[
                 {"topic": "orders", "partition": 0, "source_offset": 7, "target_topic": "orders", "target_offset": 7}
