@@ -29,13 +29,14 @@ from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report_store import ReportStore
-from airflow_mirror.errors import BrokerError, LeaseLost
+from airflow_mirror.errors import BrokerError, LeaseLost, MirrorCutOver
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition, NewTopicSpec
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.ledger_store import keep_on
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.ownership import claim
 from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
@@ -100,10 +101,12 @@ class World:
         )  # fmt: skip
 
     def keep(self, plan: Plan) -> Plan:
-        """Keep a plan on the target, as who has made it does; it has a ledger from then on."""
+        """Keep a plan on the target, as who has made it does, and claim its topics, as who copies does."""
         ledger = Ledger(self.target)
         ledger.create()
         keep_on(self.target, plan, ledger)
+        with suppress(MirrorCutOver):  # whoever looks at a finished cutover copies no more
+            claim(ledger, plan, self.target)
         return plan
 
     def write(self, count: int, user: str | None = "admin") -> None:
