@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -90,6 +91,25 @@ def test_a_window_that_ends_at_an_open_transaction_is_told_and_resolved_again(
     source.write(HOUR, producer_id=7, epoch=0, sequence=1, attributes=TRANSACTIONAL)
     uncommitted = replace(job, options=replace(job.options, committed_only=False))
     assert resolve_window(uncommitted, source.wire, TIMES[0], TIMES[1], 301, book)[2] == []
+
+
+@pytest.mark.parametrize(
+    ("start", "plan", "offsets"),
+    [
+        ("earliest", {"start_group": "g"}, {"starts": {0: 3}}),  # below are the records of an older tool
+        ("latest", {}, {"ends": {0: 3}}),
+        ("latest", {"start": "latest"}, {"starts": {0: 3}}),
+    ],
+)
+def test_a_window_without_a_beginning_begins_where_the_mirror_does(
+    source: Source, book: WindowBook, start: str, plan: dict[str, Any], offsets: dict[str, Any]
+) -> None:
+    source.write(10, 20, 30, 40, 50)
+    made = a_plan("orders")
+    made = replace(made, mirror=replace(made.mirror, **plan), topics=(replace(made.topics[0], **offsets),))
+    job = CopyJob(mirror=made.mirror, source="s", target="t", plan=made, options=CopyOptions(mirror="flow"))
+    [one], *_ = resolve_window(job, source.wire, start, TIMES[1], 300, book)
+    assert (one.start_offset, one.end_offset) == (3, 5)
 
 
 def test_late_record_between_windows_belongs_to_exactly_one(source: Source, book: WindowBook) -> None:
