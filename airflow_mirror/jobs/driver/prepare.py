@@ -300,10 +300,11 @@ def resolve_window(
     partitions = _partitions(source, wanted)
     missing, held = [tp for tp in partitions if tp not in windows], list[Held]()
     if missing:
-        starts = _starts(job, source, start, source.log_starts(missing))
+        log_starts = source.log_starts(missing)
+        starts = _starts(job, source, start, log_starts)
         latest = _offsets_at(source, missing, "latest", committed)
         before, after = book.before(span, topic_ids), book.after(span, topic_ids)
-        starts = {tp: before.get(tp, at) for tp, at in starts.items()}
+        starts = {tp: max(log_starts[tp], before.get(tp, at)) for tp, at in starts.items()}
         latest = {tp: min(at, after.get(tp, at)) for tp, at in latest.items()}
         resolved = resolve(source, span, starts, latest, committed)
         windows |= {

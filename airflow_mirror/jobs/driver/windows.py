@@ -27,7 +27,7 @@ from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.fingerprint import decoded
-from airflow_mirror.errors import CorruptBatch
+from airflow_mirror.errors import BrokerError, CorruptBatch
 from airflow_mirror.jobs.request import LATE_S
 from airflow_mirror.ledger.kinds import known
 from airflow_mirror.ledger.records import WINDOW
@@ -131,7 +131,7 @@ def _resolve_one(
     end = max(end, start)
     try:
         older = _count_older(_batches(source, tp, start, end, committed_only), span)
-    except (CorruptBatch, ValueError):
+    except (CorruptBatch, ValueError, BrokerError):  # a mere count, and retention goes on
         older = 0
     return Window(start=start, end=end, late=late, newer=newer, older=older)
 

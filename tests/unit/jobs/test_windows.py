@@ -12,7 +12,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.driver.prepare import CopyJob, resolve_window
-from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
+from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook, resolve
 from airflow_mirror.mirror import time_ms
 from airflow_mirror.wire.batch import TRANSACTIONAL
 from airflow_mirror.wire.cluster import WireCluster
@@ -117,6 +117,22 @@ def test_late_record_between_windows_belongs_to_exactly_one(source: Source, book
     assert window(source, 0, book) == (0, 2)  # copied before the hour was over
     source.write(30, HOUR, HOUR + 10, 2 * HOUR)  # offset 2 came late, before the next window's first
     assert window(source, 1, book) == (2, 5)
+
+
+def test_a_window_behind_one_that_retention_has_deleted_begins_at_the_log_start(source: Source, book: WindowBook) -> None:
+    source.write(10, 20)
+    assert window(source, 0, book) == (0, 2)
+    source.write(30, HOUR, 2 * HOUR)
+    source.log.log_start = 3
+    assert window(source, 1, book) == (3, 4)
+
+
+def test_older_records_that_retention_deletes_meanwhile_are_not_counted(source: Source) -> None:
+    source.write(10, HOUR, 2 * HOUR)
+    source.log.log_start = 1
+    tp = TopicPartition("orders", 0)
+    found = resolve(source.wire, Span.of(TIMES[0], TIMES[1], 0.0), {tp: 0}, {tp: 3}, True)
+    assert found == {tp: Window(start=0, end=1)}
 
 
 def test_late_records_inside_the_next_window_are_copied_once(source: Source, book: WindowBook) -> None:
