@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.wire.cluster import WireCluster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +39,12 @@ def held_text(offsets: int, since: int, by: str = "") -> str:
     return f"{offsets:,} offset{'s' * (offsets != 1)} behind an open transaction since offset {since}{whose}"
 
 
-def held_back(cluster: WireCluster, tps: Iterable[TopicPartition]) -> list[Held]:
-    """Return what waits for a transaction, without whose it is."""
-    # The stable end last: read first, records that arrive in between would look like an open transaction.
-    ends = cluster.high_watermarks(tps := list(tps))
-    stable = cluster.last_stable(tps)
-    return [Held(source=tp, since=stable[tp], end=ends[tp]) for tp in sorted(tps) if stable[tp] < ends[tp]]
+def held_back(ends: Mapping[TopicPartition, int], stable: Mapping[TopicPartition, int]) -> list[Held]:
+    """Return what waits for a transaction, without whose it is.
+
+    :param ends: high watermarks. :param stable: last stable offsets, asked for after them.
+    """
+    return [Held(source=tp, since=stable[tp], end=end) for tp, end in sorted(ends.items()) if stable[tp] < end]
 
 
 def named(admin: ClusterAdmin, found: Sequence[Held]) -> list[Held]:

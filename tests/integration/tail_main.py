@@ -44,7 +44,7 @@ def main(mirror_file: str, plan_file: str) -> None:
     ):
         there.require_active()
         with WireCluster(load(job.source, "source")) as source:
-            ranges = resolve_ranges(job, source, mirror.start, None)
+            ranges, _ = resolve_ranges(job, source, mirror.start, None)
         wait_until_safe(held, status, stopping)
         copying: Any = SimpleNamespace(job=job, gone={}, take_in=lambda _: None)
         work = CopyWork(source=job.source, target=job.target, options=job.options, lease=held.token)

@@ -104,7 +104,7 @@ class World:
         plan = self.last[here]
         job = CopyJob(mirror=plan.mirror, source="", target="", plan=plan, options=CopyOptions(mirror=plan.mirror.name))
         with WireCluster(config(self.sites[here])) as source:
-            return resolve_ranges(job, source, "earliest", "latest")
+            return resolve_ranges(job, source, "earliest", "latest")[0]
 
     def records(self, site: str, topic: str | None = None) -> list[Any]:
         """What a consumer reads there, without offsets."""

@@ -148,7 +148,7 @@ class World:
         job = prepare_to_copy(BulkRequest(mirror=self.mirror, **files, plan=str(file)))
         wishes_at_start(job)
         with WireCluster(load(job.source, "source")) as here, WireCluster(load(job.target, "target")) as there:
-            ranges = resolve_ranges(job, here, self.mirror.start, "latest")
+            ranges, _ = resolve_ranges(job, here, self.mirror.start, "latest")
             bytes_to_copy(here, there, ranges)
         with writer_lease(job.target, self.mirror.name) as held:
             work = CopyWork(source=job.source, target=job.target, options=job.options, lease=held.token)

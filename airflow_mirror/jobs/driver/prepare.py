@@ -219,18 +219,21 @@ def shared(options: CopyOptions, tasks: int) -> CopyOptions:
     return options if rate is None else replace(options, max_bytes_per_second=rate / max(1, tasks))
 
 
-def resolve_ranges(job: CopyJob, source: WireCluster, start: str, end: str | None) -> list[CopyRange]:
+def resolve_ranges(
+    job: CopyJob, source: WireCluster, start: str, end: str | None
+) -> tuple[list[CopyRange], list[Held]]:  # fmt: skip
     """Resolve the plan's topics to offset ranges, partition by partition.
 
     :param start: ``earliest``, ``latest`` or ISO 8601: start of a partition of which the target holds no record.
-    :param end: ``latest`` (the current last stable offset, or high watermark), ISO 8601, or None to follow.
+    :param end: ``latest`` (the current last stable offset, or high watermark), or None to follow.
+    :return: the ranges, and what is in none because a transaction is open.
     """
     wanted = {t.source_topic: (t.target_topic, t.source_topic_id) for t in job.plan.topics}
     partitions = _partitions(source, wanted)
     log_starts = source.log_starts(partitions)
     starts = _starts(job, source, start, {tp: log_starts[tp] for tp in partitions})
-    ends = _offsets_at(source, partitions, end, job.options.committed_only) if end is not None else {}
-    return _ranges(job, wanted, starts, ends)
+    ends, held = _latest(source, partitions, job.options.committed_only) if end is not None else ({}, [])
+    return _ranges(job, wanted, starts, ends), held
 
 
 def joining_ranges(
@@ -291,8 +294,8 @@ def resolve_window(
     """
     committed = job.options.committed_only
     if end == "latest":
-        ranges = resolve_ranges(job, source, start, end)
-        return ranges, {}, left_behind(source, {r.source: r.end_offset or 0 for r in ranges}) if committed else []
+        ranges, held = resolve_ranges(job, source, start, end)
+        return ranges, {}, held
     wanted = {t.source_topic: (t.target_topic, t.source_topic_id) for t in job.plan.topics}
     topic_ids = {t.source_topic: t.source_topic_id for t in job.plan.topics}
     span = Span.of(start, end, late_s)
@@ -302,7 +305,7 @@ def resolve_window(
     if missing:
         log_starts = source.log_starts(missing)
         starts = _starts(job, source, start, log_starts)
-        latest = _offsets_at(source, missing, "latest", committed)
+        latest, waits = _latest(source, missing, committed)
         before, after = book.before(span, topic_ids), book.after(span, topic_ids)
         starts = {tp: max(log_starts[tp], before.get(tp, at)) for tp, at in starts.items()}
         latest = {tp: min(at, after.get(tp, at)) for tp, at in latest.items()}
@@ -310,7 +313,7 @@ def resolve_window(
         windows |= {
             tp: replace(one, end=max(one.start, after[tp])) if tp in after else one for tp, one in resolved.items()
         }
-        held = left_behind(source, {tp: windows[tp].end for tp in missing}) if committed else []
+        held = left_behind(waits, {tp: windows[tp].end for tp in missing})
         # One that ends at an open transaction is resolved again by the next try, which then has what is behind it.
         short = {one.source for one in held}
         book.save(span, {tp: one for tp, one in windows.items() if tp not in short}, topic_ids)
@@ -371,9 +374,16 @@ def _offsets_at(
 ) -> Mapping[TopicPartition, int]:
     if when == "earliest":
         return source.log_starts(partitions)
-    latest = stable_ends(source, partitions) if committed_only else source.high_watermarks(partitions)
+    latest, _ = _latest(source, partitions, committed_only)
     if when == "latest":
         return latest
     found = source.offsets_for_time(partitions, time_ms("start", when))
     # -1: every record is older, so the time is at the end of the log.
     return {tp: latest[tp] if found[tp] < 0 else found[tp] for tp in partitions}
+
+
+def _latest(
+    source: WireCluster, partitions: list[TopicPartition], committed_only: bool
+) -> tuple[Mapping[TopicPartition, int], list[Held]]:  # fmt: skip
+    """Return where the logs end for this isolation, and what is behind that because a transaction is open."""
+    return stable_ends(source, partitions) if committed_only else (source.high_watermarks(partitions), [])

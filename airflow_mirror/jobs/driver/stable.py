@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import load
@@ -20,19 +20,26 @@ _LOOK_EVERY_S = 0.1
 _NAMED = 20
 
 
-def stable_ends(source: WireCluster, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-    """Return the last stable offsets. Transactions that are open get a moment to end."""
+def stable_ends(
+    source: WireCluster, tps: Sequence[TopicPartition]
+) -> tuple[Mapping[TopicPartition, int], list[Held]]:  # fmt: skip
+    """Return the last stable offsets, and what waits behind them. Transactions that are open get a moment to end."""
     ends, until = source.high_watermarks(tps), time.monotonic() + PATIENCE_S
     while True:
-        stable = source.last_stable(tps)
-        if all(stable[tp] >= ends[tp] for tp in tps) or time.monotonic() >= until:
-            return stable
+        # The ends are older: records that have arrived since would look like an open transaction.
+        held = held_back(ends, stable := source.last_stable(tps))
+        if not held or time.monotonic() >= until:
+            return stable, held
         time.sleep(_LOOK_EVERY_S)
 
 
-def left_behind(source: WireCluster, ends: Mapping[TopicPartition, int]) -> list[Held]:
-    """Return what waits for a transaction right where a job's ranges end."""
-    return [one for one in held_back(source, ends) if one.since <= ends[one.source]]
+def left_behind(held: Iterable[Held], ends: Mapping[TopicPartition, int]) -> list[Held]:
+    """Return what waits for a transaction right where a job's ranges end.
+
+    :param held: of the look by which the ranges end (:func:`stable_ends`). By a later one nothing waits behind a
+        transaction that has ended in between, and its records are in no range all the same.
+    """
+    return [one for one in held if one.since <= ends[one.source]]
 
 
 def say(source: str, found: Sequence[Held]) -> list[Held]:

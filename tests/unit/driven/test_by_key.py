@@ -29,7 +29,7 @@ def run(source: DrivenCluster, target: DrivenCluster, plan: Plan, ledger: Memory
         claim(ledger, plan, admin)
         job = taking_in(job, plan, admin, ledger)
         assert with_amendments(plan, admin, ledger) == job.plan and job.plan.hash == plan.hash
-        ranges = resolve_ranges(job, wire, "earliest", "latest")
+        ranges, _ = resolve_ranges(job, wire, "earliest", "latest")
     assert {p.error for p in copy(source, target, ranges)} == {None}
 
 

@@ -12,7 +12,7 @@ from airflow_mirror.errors import BrokerError
 from airflow_mirror.extras.readiness.look import transactional_ids
 from airflow_mirror.jobs.driver.stable import left_behind, stable_ends
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.held import held_back, named
+from airflow_mirror.kafka.held import named
 from airflow_mirror.kafka.model import COORDINATORS
 from airflow_mirror.kafka.transactions import telling_ids
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -168,19 +168,22 @@ def test_one_id_is_tried_for_each_rule_about_ids() -> None:
     assert list(telling_ids(rules, "x1")) == ["billing", "app-x1"]
 
 
-def test_what_waits_for_a_transaction_is_named_with_whose_it_is(cluster: DrivenCluster, admin: ClusterAdmin) -> None:
+def test_what_waits_for_a_transaction_is_named_with_whose_it_is(
+    cluster: DrivenCluster, admin: ClusterAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_mirror.jobs.driver.stable.PATIENCE_S", 0.0)
     producer_id, epoch = begin(cluster, "app-1", ORDERS)
     writer = Writer(cluster.topics["orders"].logs[0])
     writer.plain(4)
     writer.in_transaction(producer_id, 1, epoch)
     writer.plain(1000)
     Writer(cluster.topics["payments"].logs[0]).in_transaction(4711, 2)
-    found = held_back(admin.wire, [PAYMENTS, ORDERS])
+    _, found = stable_ends(admin.wire, [PAYMENTS, ORDERS])
     assert [str(one) for one in named(admin, found)] == [
         "orders-0: 1,001 offsets behind an open transaction since offset 4 (transactional id 'app-1')",
         "payments-0: 2 offsets behind an open transaction since offset 0 (producer id 4711)",
     ]
-    assert left_behind(admin.wire, {ORDERS: 3, PAYMENTS: 0}) == found[1:], "a range may end before"
+    assert left_behind(found, {ORDERS: 3, PAYMENTS: 0}) == found[1:], "a range may end before"
     cluster.script.on("DescribeProducers", Fault.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED), times=9)
     assert named(admin, found) == found, "who may not know whose it is still knows that it is"
 
@@ -190,4 +193,4 @@ def test_a_transaction_that_ends_at_once_keeps_nothing_back(cluster: DrivenClust
     writer = Writer(cluster.topics["orders"].logs[0])
     writer.in_transaction(4711, 2)
     cluster.script.on("ListOffsets", Fault(after=lambda _: writer.end(4711, commit=True)), nth=2)
-    assert stable_ends(admin.wire, [ORDERS]) == {ORDERS: 3}
+    assert stable_ends(admin.wire, [ORDERS]) == ({ORDERS: 3}, [])

@@ -16,8 +16,10 @@ from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook, resolve
 from airflow_mirror.mirror import time_ms
 from airflow_mirror.wire.batch import TRANSACTIONAL
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.fetch import READ_COMMITTED
 from tests.driven.cluster import DrivenCluster
 from tests.driven.records import Row, encode
+from tests.driven.script import Fault
 from tests.unit.cutover.builders import a_plan
 from tests.unit.ledger.memory import MemoryState
 
@@ -29,7 +31,7 @@ class Source:
     """A partition whose records have these times, in seconds after the first window's start; offsets from 0."""
 
     def __init__(self, cluster: DrivenCluster, wire: WireCluster) -> None:
-        self.wire, self.log = wire, cluster.create("orders").logs[0]
+        self.wire, self.log, self.script = wire, cluster.create("orders").logs[0], cluster.script
 
     def write(self, *seconds: int, **of_a_transaction: int) -> None:
         """Append a batch for each."""
@@ -91,6 +93,26 @@ def test_a_window_that_ends_at_an_open_transaction_is_told_and_resolved_again(
     source.write(HOUR, producer_id=7, epoch=0, sequence=1, attributes=TRANSACTIONAL)
     uncommitted = replace(job, options=replace(job.options, committed_only=False))
     assert resolve_window(uncommitted, source.wire, TIMES[0], TIMES[1], 301, book)[2] == []
+
+
+@pytest.mark.parametrize(("start", "end"), [(TIMES[0], TIMES[1]), ("earliest", TIMES[1]), ("earliest", "latest")])
+def test_what_a_transaction_kept_back_is_told_though_it_has_ended_since(
+    source: Source, book: WindowBook, monkeypatch: pytest.MonkeyPatch, start: str, end: str
+) -> None:
+    """The range ends where it began, and by the next look nothing waits."""
+    monkeypatch.setattr("airflow_mirror.jobs.driver.stable.PATIENCE_S", 0.0)
+    plan = a_plan("orders")
+    job = CopyJob(mirror=plan.mirror, source="s", target="t", plan=plan, options=CopyOptions(mirror="flow"))
+    source.write(10)
+    source.write(20, producer_id=7, epoch=0, sequence=0, attributes=TRANSACTIONAL)
+    source.write(30)
+    commit = Fault(after=lambda _: source.log.append_marker(7, 0, commit=True, coordinator_epoch=0))
+    looks = 2 if start == TIMES[0] else 1  # where that is comes before where it ends
+    source.script.on("ListOffsets", commit, nth=looks, when=lambda r: r.message.isolation_level == READ_COMMITTED)
+    [one], _, held = resolve_window(job, source.wire, start, end, 300, book)
+    assert one.end_offset == 1 and [at.since for at in held] == [1]
+    [one], _, held = resolve_window(job, source.wire, start, end, 300, book)
+    assert one.end_offset in (3, 4) and not held
 
 
 @pytest.mark.parametrize(
