@@ -46,7 +46,7 @@ def copy(request: BulkRequest, status: StatusFile, publication: Publication, mus
     """Copy every partition to its end.
 
     :param muster: calls those together who copy.
-    :raises InvalidField: the window's end is no point in time. Nothing was touched.
+    :raises InvalidField: the window's end is no point in time, or not after its start. Nothing was touched.
     """
     begun, mirror = time.monotonic(), request.mirror
     if request.end != "latest":

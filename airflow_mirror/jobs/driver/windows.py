@@ -27,7 +27,7 @@ from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.fingerprint import decoded
-from airflow_mirror.errors import BrokerError, CorruptBatch
+from airflow_mirror.errors import BrokerError, CorruptBatch, InvalidField
 from airflow_mirror.jobs.request import LATE_S
 from airflow_mirror.ledger.kinds import known
 from airflow_mirror.ledger.records import WINDOW
@@ -74,9 +74,18 @@ class Span:
     def of(cls, start: str, end: str, late_s: float) -> Span:
         """Parse ISO 8601 times; a ``start`` that is not a time (``earliest``, ``latest``) means: no beginning.
 
-        :raises InvalidField: one has no time zone, or is no time.
+        :raises InvalidField: one has no time zone, or is no time; or the window holds no time.
         """
-        return cls(None if start in ("earliest", "latest") else time_ms("start", start), time_ms("end", end), late_s)
+        span = cls(None if start in ("earliest", "latest") else time_ms("start", start), time_ms("end", end), late_s)
+        if span.start is not None and span.end <= span.start:
+            # It would copy nothing, and an empty target would begin there: no earlier window could be copied any more.
+            raise InvalidField(
+                "end",
+                end,
+                f"not after the start, {start}",
+                "Give a later time. A cron string alone gives a DAG intervals of no length: see kafka_window_backfill.",
+            )
+        return span
 
     @property
     def name(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -52,6 +53,12 @@ def source() -> Iterator[Source]:
 def test_an_end_that_is_another_time_on_each_host_is_refused_by_name(end: str, says: str) -> None:
     with pytest.raises(InputError, match=rf"^end=.*{says}"):
         Span.of(TIMES[0], end, 0.0)
+
+
+@pytest.mark.parametrize("end", [TIMES[0], TIMES[1], "2026-01-01T02:00:00+01:00"])
+def test_a_window_that_holds_no_time_is_refused(end: str) -> None:
+    with pytest.raises(InputError, match=rf"^end='{re.escape(end)}': not after the start, {re.escape(TIMES[1])}"):
+        Span.of(TIMES[1], end, 0.0)
 
 
 @pytest.fixture
