@@ -47,6 +47,7 @@ def copy(request: BulkRequest, status: StatusFile, publication: Publication, mus
 
     :param muster: calls those together who copy.
     :raises InvalidField: the window's end is no point in time, or not after its start. Nothing was touched.
+    :raises InputError: the copy of a partition began behind the window.
     """
     begun, mirror = time.monotonic(), request.mirror
     if request.end != "latest":
@@ -59,7 +60,8 @@ def copy(request: BulkRequest, status: StatusFile, publication: Publication, mus
         window_book(request) as book,
     ):
         ranges, window, held_back = resolve_window(job, source, mirror.start, request.end, request.late_s, book)
-        if request.start or request.end != "latest":
+        has_bounds = bool(request.start or request.end != "latest")
+        if has_bounds:
             check_reachable(ranges, target, mirror.name, mirror.start)
         weights = bytes_to_copy(source, target, ranges)
     held_back = say(request.source, held_back)
@@ -69,6 +71,9 @@ def copy(request: BulkRequest, status: StatusFile, publication: Publication, mus
         status.update("starting")
         with muster(None) as crew:
             wait_until_safe(held, status)
+            if has_bounds:  # who held the lease a moment ago may have copied a later window, and we would be at our end
+                with WireCluster(load(request.target, "target")) as target:
+                    check_reachable(ranges, target, mirror.name, mirror.start)
             clusters, committed = (request.source, request.target), job.options.committed_only
             progress = Progress(*clusters, ranges, committed, status, None if request.no_progress else crew.hosts)
             publish(publication, request, "bulk_copy", job, progress, held)
