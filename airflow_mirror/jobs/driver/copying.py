@@ -81,11 +81,13 @@ def copy(request: BulkRequest, status: StatusFile, publication: Publication, mus
             def one_round(left: Sequence[CopyRange], wishes: Wishes, token: LeaseToken) -> list[PartitionResult]:
                 status.update("copying")
                 rate = wishes.rate_or(job.options.max_bytes_per_second)
+                slots = crew.slots()
                 if request.tasks:
-                    dealt = deal(left, request.tasks, weights)
+                    # Each list has a share of a rate: none may wait for a slot that comes later.
+                    dealt = deal(left, request.tasks if rate is None else min(request.tasks, slots), weights)
                 else:
-                    dealt = deal_bulk(left, crew.slots(), weights, at_once=rate is not None)
-                options = shared(replace(job.options, max_bytes_per_second=rate), min(len(dealt), crew.slots()))
+                    dealt = deal_bulk(left, slots, weights, at_once=rate is not None)
+                options = shared(replace(job.options, max_bytes_per_second=rate), len(dealt))
                 work = CopyWork(
                     source=clusters[0], target=clusters[1], options=options, lease=token, report_to=progress.report_to
                 )

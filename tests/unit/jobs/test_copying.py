@@ -125,3 +125,15 @@ def test_a_window_before_one_that_was_copied_while_it_waited_for_the_lease_is_re
 def test_a_window_that_can_be_copied_is(copy: Callable[..., Outcome]) -> None:
     summary, error = copy(crew := Crew(), start=TIMES[0], end=TIMES[1], late_s=0.0)
     assert error is None and summary["errors"] == [] and crew.dealt == [1]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "rate", "lists", "share"),
+    [(4, 80.0, 2, 40.0), (1, 80.0, 1, 80.0), (None, 80.0, 2, 40.0), (4, None, 4, None)],
+)
+def test_a_rate_is_shared_by_no_more_lists_than_run_at_once(
+    copy: Callable[..., Outcome], tasks: int | None, rate: float | None, lists: int, share: float | None
+) -> None:
+    """An executor that joins would start one that waits, beside shares that make up the whole rate already."""
+    copy(crew := Crew(slots=2), partitions=4, rate=rate, tasks=tasks)
+    assert (crew.dealt, crew.rates) == ([lists], [share])
