@@ -91,6 +91,11 @@ class Ear:
             time.sleep(self._every_s)
         return self.wishes
 
+    def heed(self) -> None:
+        """Return when the lease is withdrawn for what was heard, or another job has it."""
+        while self._unheeded.is_set():
+            time.sleep(self._every_s)
+
     def end_round(self) -> None:
         """Have the lease withdrawn from all tasks."""
         self._unheeded.set()
@@ -188,6 +193,8 @@ def copy_in_rounds(
         if lost is None:
             held.all_reported()
         losses = 0 if lost is None else losses + 1 if time.monotonic() - begun < SOON_S else 1
+        if any(r.lease_lost for r in results):
+            ear.heed()  # tasks lose the lease by a withdrawal's first request, and its second one may take a while
         withdrawn = held.token != token
         ends = ear.has_failed or losses == LOSSES or (lost is None and not withdrawn)
         for result in results:

@@ -45,6 +45,7 @@ class Bulk:
     :ivar rounds: what was wished in each round, and its partitions. :ivar during: called after each ten offsets.
     :ivar begun_at: of each round, by the clock; ``withdrawn_at``: when its lease was withdrawn.
     :ivar lost: partitions of a task that is lost in the present round.
+    :ivar half_withdrawn: the token of which tasks see already that it is lost.
     """
 
     def __init__(self, cluster: LedgerCluster, wire: WireCluster, clock: Callable[[], float] = fast_clock) -> None:
@@ -56,6 +57,7 @@ class Bulk:
         self.rounds: list[tuple[int | None, list[int]]] = []
         self.during: Callable[[int], None] = lambda _: None
         self.taken_by_another = self.has_failed = False
+        self.half_withdrawn: LeaseToken | None = None
         note = Fault(after=lambda _: self.withdrawn_at.append(self.clock()))
         cluster.script.on("InitProducerId", note, times=None, when=is_withdrawal)
 
@@ -99,7 +101,7 @@ class Bulk:
         return told + unheard([r for r in ranges if r.partition in lost], "its executor was lost") if lost else told
 
     def is_lost(self, token: LeaseToken) -> bool:
-        return self.taken_by_another or self.held.token != token
+        return self.taken_by_another or token == self.half_withdrawn or self.held.token != token
 
     def result(self, p: int, before: int) -> PartitionResult:
         done = self.position[p] == ENDS[p]
@@ -208,6 +210,29 @@ def test_a_withdrawal_that_got_half_way_is_completed(bulk: Bulk) -> None:
     results = bulk.run()
     assert [rate for rate, _ in bulk.rounds] == [None, 7] and len(second.hits) == 2
     assert all(result.done for result in results)
+
+
+def test_tasks_that_end_while_the_lease_is_half_withdrawn_go_on_in_the_next_round(
+    bulk: Bulk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They lose it by the first of the two requests."""
+    bulk.cluster.script.clear()
+    second = bulk.cluster.script.on("InitProducerId", Fault(hold=True), when=is_withdrawal)
+
+    def slow_down() -> None:
+        bulk.wish("rate", Wish.now(7))
+        second.wait()
+        bulk.half_withdrawn = bulk.held.token
+
+    def all_reported() -> None:
+        HeldLease.all_reported(bulk.held)
+        second.release()
+
+    monkeypatch.setattr(bulk.held, "all_reported", all_reported)
+    bulk.during = at(150, slow_down)
+    results = bulk.run()
+    assert [rate for rate, _ in bulk.rounds] == [None, 7]
+    assert [(r.done, r.error) for r in results] == [(True, None)] * 3
 
 
 def test_a_target_without_a_ledger_gets_no_signs(tmp_path: Path) -> None:
