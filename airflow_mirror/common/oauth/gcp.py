@@ -43,9 +43,9 @@ def maker(get: Get, role: str, bootstrap: str) -> Maker:
             if not found:
                 found.append(_of_no_person(auth.default(scopes=_SCOPES)[0], role))
             found[0].refresh(transport.Request())
-        except auth.exceptions.TransportError as e:
-            raise ClusterUnreachable(role, bootstrap, f"Google gave no token: {e}") from None
         except auth.exceptions.GoogleAuthError as e:
+            if _passes(e, auth.exceptions.TransportError):
+                raise ClusterUnreachable(role, bootstrap, f"Google gave no token: {e}") from None
             what = f"{role} cluster: Google gives no token on host {os.uname().nodename}"
             remedy = (
                 f"Give this host a service account, or set {KEY} in the connection to the file of a key; check its clock."
@@ -76,6 +76,18 @@ def _account(get: Get, role: str) -> Any:
     except (ValueError, TypeError):  # of base64 and Google's library as well; no words of theirs, which may quote it
         cause = f"is no key of a service account ({role})"
         raise InvalidField(KEY, path or "(set)", cause, "Give the JSON that Google made.") from None
+
+
+def _passes(error: Any, unreachable: type[Exception]) -> bool:
+    """Return whether the same request may be answered in a moment.
+
+    :param error: of Google's library. :param unreachable: its class for a request that came to nothing.
+    """
+    # A metadata server that is away is the cause of a failed renewal. One that refuses, as on a host without a service
+    # account, is so too, and that error has its answer.
+    away = next((one for one in (error, error.__cause__) if isinstance(one, unreachable)), None)
+    refused = away is not None and any(getattr(answer, "status", 500) < 500 for answer in away.args[1:])
+    return error.retryable or (away is not None and not refused)
 
 
 def _of_no_person(credentials: Any, role: str) -> Any:

@@ -29,6 +29,8 @@ _ADDRESS = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com(?:
 _TEMPORARY_S = 600.0
 _RENEW = "Renew them (aws sso login, or whatever wrote the profile), or give this host a role of its own."
 _CLOCK = "Set this host's clock (timedatectl, chronyc tracking): what is signed counts from it, for 900 s."
+# Substrings of error codes of AWS that pass, beside all that come as HTTP 5xx: its load, and an identity provider's.
+_PASSING = ("throttl", "requestlimitexceeded", "toomanyrequests", "slowdown", "requesttimeout", "idpcommunication")
 # Substrings of error codes and words, without blanks, in this order -> what to do.
 _STS = {
     "signature": f"{_CLOCK} Then check the secret key.",
@@ -148,8 +150,7 @@ class _Credentials:
                 self._found = self._found or self._find()
             return self._found.get_frozen_credentials()
         except ClientError as e:
-            error = e.response.get("Error", {})
-            raise self._refused(f"{error.get('Code', '')}: {error.get('Message', '')}") from None
+            raise self._answered(e.response) from None
         except BotoCoreError as e:
             raise self._failed(e) from None
 
@@ -171,6 +172,14 @@ class _Credentials:
         creator = partial(self._session.create_client, region_name=self.region)
         fetcher = AssumeRoleCredentialFetcher(creator, base, arn, more)
         return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
+
+    def _answered(self, response: dict[str, Any]) -> MirrorError:
+        error, status = response.get("Error", {}), response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        code = str(error.get("Code", ""))
+        said = f"{code}: {error.get('Message', '')}"
+        if status >= 500 or any(word in code.lower() for word in _PASSING):
+            return ClusterUnreachable(self._role, self._bootstrap, f"AWS gave no credentials: {said}")
+        return self._refused(said)
 
     def _refused(self, said: str) -> InputError:
         what = f"{self._role} cluster: AWS gives no credentials for {self._get(ROLE) or 'this host'}"

@@ -7,15 +7,17 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from google.auth.exceptions import TransportError
 
 from airflow_mirror.common.oauth import tokens
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import ClusterUnreachable, InputError, InvalidField
+from airflow_mirror.errors import ClusterUnreachable, InputError, InvalidField, MirrorError
 from airflow_mirror.wire.login import _mechanism
 from airflow_mirror.wire.settings import WireSettings
 from tests.clouds import Server, serving
@@ -121,6 +123,36 @@ def test_refusal_by_google_and_a_google_that_is_not_there(key: dict[str, Any], g
     elsewhere = encoded(key | {"token_uri": "http://127.0.0.1:1"})
     with pytest.raises(ClusterUnreachable, match="Google gave no token"):
         parts(built(**{"sasl_gcp_key_base64": elsewhere}))
+
+
+def test_google_that_is_busy_is_asked_again(key: dict[str, Any], google: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("google.oauth2._client._exponential_backoff.ExponentialBackoff", lambda: range(2))  # no pauses
+    google.answers[:] = [(503, "{}")]
+    with pytest.raises(ClusterUnreachable, match="Google gave no token"):
+        parts(built(**{"sasl_gcp_key_base64": encoded(key)}))
+    assert len(google.asked) > 1
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        (("no metadata server",), ClusterUnreachable),
+        (("bad gateway", SimpleNamespace(status=502)), ClusterUnreachable),
+        (("no service account", SimpleNamespace(status=404)), InputError),
+    ],
+)
+def test_metadata_server_that_is_not_there_is_asked_again_and_one_that_refuses_is_not(
+    key: dict[str, Any], monkeypatch: pytest.MonkeyPatch, said: tuple[Any, ...], error: type[MirrorError]
+) -> None:
+    def away(*_: object, **__: object) -> None:
+        raise TransportError(*said)
+
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    monkeypatch.setenv("CLOUDSDK_CONFIG", "/nowhere")
+    monkeypatch.setattr("google.auth.compute_engine._metadata.is_on_gce", lambda request: True)
+    monkeypatch.setattr("google.auth.compute_engine._metadata.get", away)
+    with pytest.raises(error, match=said[0]):
+        parts(built())
 
 
 def test_missing_extra_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:

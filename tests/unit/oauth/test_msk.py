@@ -159,6 +159,17 @@ def test_sts_that_is_not_there_is_asked_again(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
+    ("status", "code"),
+    [(503, "ServiceUnavailable"), (500, "InternalFailure"), (400, "Throttling"), (400, "IDPCommunicationError")],
+)
+def test_sts_that_is_busy_is_asked_again(sts: Server, monkeypatch: pytest.MonkeyPatch, status: int, code: str) -> None:
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    sts.answers.append((status, refused(code, "not now")))
+    with pytest.raises(ClusterUnreachable, match=f"AWS gave no credentials: {code}: not now"):
+        signed(built(sasl_aws_role_arn=ROLE))
+
+
+@pytest.mark.parametrize(
     ("words", "says"),
     [
         ("[e6d2]: Access denied", "allow kafka-cluster:Connect on this cluster.*clock"),
