@@ -218,6 +218,13 @@ class AuthenticationFailed(InputError):
     what = "{role} cluster: the broker at {bootstrap} refused to authenticate this client"
 
 
+class TokenRefused(AuthenticationFailed):
+    """Who gives tokens for a cluster refused this client, so no broker was asked. :param refused: who gives what not."""
+
+    refused: str = ""
+    what = "{role} cluster: {refused}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class NeededAcl:
     """The ACL that grants a right: operation, type and name of the resource, and the options of kafka-acls."""

@@ -15,7 +15,7 @@ from typing import Any
 from airflow_mirror.common.addresses import parse_bootstrap
 from airflow_mirror.common.oauth.extra import library
 from airflow_mirror.common.oauth.tokens import Get, Maker, Token
-from airflow_mirror.errors import ClusterUnreachable, InputError, InvalidField
+from airflow_mirror.errors import ClusterUnreachable, InputError, InvalidField, TokenRefused
 
 KEY, CONTENT = "sasl.gcp.key", "sasl.gcp.key.base64"
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
@@ -46,11 +46,11 @@ def maker(get: Get, role: str, bootstrap: str) -> Maker:
         except auth.exceptions.GoogleAuthError as e:
             if _passes(e, auth.exceptions.TransportError):
                 raise ClusterUnreachable(role, bootstrap, f"Google gave no token: {e}") from None
-            what = f"{role} cluster: Google gives no token on host {os.uname().nodename}"
+            refused = f"Google gives no token on host {os.uname().nodename}"
             remedy = (
                 f"Give this host a service account, or set {KEY} in the connection to the file of a key; check its clock."
             )
-            raise InputError(what, str(e), remedy) from None
+            raise TokenRefused(role, bootstrap, str(e), remedy, refused) from None
         return _token(found[0])
 
     return Maker(make, lambda said: _RIGHTS)

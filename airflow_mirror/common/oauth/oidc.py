@@ -13,7 +13,7 @@ import urllib.request
 
 from airflow_mirror.common.certificates import trust
 from airflow_mirror.common.oauth.tokens import Get, Maker, Token, extensions_of
-from airflow_mirror.errors import ClusterUnreachable, InvalidField
+from airflow_mirror.errors import ClusterUnreachable, InvalidField, TokenRefused
 
 _TIMEOUT_S = 20.0
 _URL = "sasl.oauthbearer.token.endpoint.url"
@@ -66,7 +66,10 @@ def maker(get: Get, role: str, bootstrap: str) -> Maker:
         except (OSError, ValueError, KeyError) as e:  # never log the body: it may hold a token
             if isinstance(e, urllib.error.HTTPError):
                 with e:  # an error response holds a connection of its own
-                    _raise_for_good(e, url)
+                    _raise_if_redirected(e, url)
+                    if refused := _refusal(e):
+                        told = f"the token endpoint {url} refuses this client"
+                        raise TokenRefused(role, bootstrap, *refused, told) from None
             if isinstance(why := getattr(e, "reason", None), ssl.SSLCertVerificationError):
                 remedy = f"Give the certificate of its CA: {_CA}.location, or {_CA}.pem. Or correct the address."
                 raise InvalidField(_URL, url, f"its certificate is refused: {why.verify_message}", remedy) from None
@@ -86,17 +89,23 @@ def _context(get: Get) -> ssl.SSLContext:
     return context
 
 
-def _raise_for_good(answer: urllib.error.HTTPError, url: str) -> None:
-    """Raise if the same request would be refused again; of what a server says only its codes are shown."""
+def _raise_if_redirected(answer: urllib.error.HTTPError, url: str) -> None:
     if to := 300 <= answer.code < 400 and urllib.parse.urlsplit(answer.headers.get("Location", "")).hostname:
         cause = f"it sends clients on to host {to} (HTTP {answer.code}), and a secret is not sent on"
         raise InvalidField(_URL, url, cause, "Give the address that it sends to, if that is yours.") from None
+
+
+def _refusal(answer: urllib.error.HTTPError) -> tuple[str, str] | None:
+    """Return why this client is refused, and what to do; None: a later request may be answered.
+
+    Of what a server says only its codes are shown.
+    """
     body = answer.read(_MOST_BYTES).decode(errors="replace")
     code = next((code for code in _REFUSALS if f'"{code}"' in body), None)
-    if code is not None:
-        more = re.search(r"AADSTS\d+", body)  # Entra's own code, which its documentation explains
-        cause = f"the token endpoint refuses this client: {code}{f' ({more[0]})' if more else ''}"
-        raise InvalidField(_URL, url, cause, _REFUSALS[code]) from None
+    if code is None:
+        return None
+    more = re.search(r"AADSTS\d+", body)  # Entra's own code, which its documentation explains
+    return f"{code}{f' ({more[0]})' if more else ''}", _REFUSALS[code]
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):

@@ -44,8 +44,8 @@ def verdict(error: MirrorError, *, opened: bool = False) -> Verdict:
     A moved end is retried: opening finds out if another copier of ours wrote (continue) or a foreign writer (stop).
 
     :param opened: the partition was open before. A right that it had then may be back in a moment: whoever replaces a
-        rule deletes it first. One that it never had is missing until somebody grants it. Likewise a password that is
-        refused: the next turn reads the settings again.
+        rule deletes it first. One that it never had is missing until somebody grants it. Likewise a password, or a
+        client's secret, that is refused: the next turn reads the settings again.
     """
     if isinstance(error, LeaseLost):
         return Verdict.END_TASK

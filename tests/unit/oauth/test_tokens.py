@@ -16,7 +16,8 @@ import pytest
 
 from airflow_mirror.common.oauth.tokens import Maker, Token, Tokens
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import ClusterUnreachable, InvalidField, TryAgain
+from airflow_mirror.copy.loop.retries import Verdict, verdict
+from airflow_mirror.errors import ClusterUnreachable, InvalidField, TokenRefused, TryAgain
 from airflow_mirror.wire.login import _mechanism
 from airflow_mirror.wire.settings import WireSettings
 from sandbox.certificates import Authority
@@ -174,7 +175,12 @@ def test_a_token_endpoint_that_refuses_is_named_without_its_answer(token_endpoin
 @pytest.mark.parametrize(
     ("status", "code", "more", "says"),
     [
-        (401, "invalid_client", "AADSTS7000215: Invalid client secret", r"invalid_client \(AADSTS7000215\).*expired"),
+        (
+            401,
+            "invalid_client",
+            "AADSTS7000215: Invalid client secret",
+            r"^target cluster: the token endpoint http.*invalid_client \(AADSTS7000215\).*expired",
+        ),
         (400, "invalid_scope", "AADSTS1002012: The provided value", r"\(AADSTS1002012\).*ends in /\.default"),
         (400, "unauthorized_client", "", "refuses this client: unauthorized_client. Allow .*client_credentials"),
     ],
@@ -184,9 +190,11 @@ def test_refusal_for_good_says_what_to_correct_and_only_codes_of_the_answer(
 ) -> None:
     url, _seen, answers = token_endpoint
     answers.append((status, {"error": code, "error_description": f"{more} {SECRET}"}))
-    with pytest.raises(InvalidField, match=says) as caught:
+    with pytest.raises(TokenRefused, match=says) as caught:
         _mechanism(oidc(url), "b1").auth_bytes()
     assert SECRET not in str(caught.value)
+    assert verdict(caught.value) is Verdict.STOP
+    assert verdict(caught.value, opened=True) is Verdict.RETRY  # a secret that is being replaced
 
 
 def test_scope_of_entra_is_sent_as_it_is(token_endpoint: Any) -> None:
