@@ -36,13 +36,18 @@ def maker(get: Get, role: str, bootstrap: str) -> Maker:
     """
     auth = library("google.auth", "google-auth", "gcp", "Google's Managed Kafka")
     transport = library("google.auth.transport.requests", "requests", "gcp", "Google's Managed Kafka")
-    found = [account for account in (_account(get, role),) if account]
+    _account(get, role)  # what can't be read is told before anybody waits for a token
+    of_host: list[Any] = []
 
     def make() -> Token:
+        # A key is read each time: a process runs for months, and its file is replaced in place.
+        account = _account(get, role)
         try:
-            if not found:
-                found.append(_of_no_person(auth.default(scopes=_SCOPES)[0], role))
-            found[0].refresh(transport.Request())
+            if account is None:
+                if not of_host:
+                    of_host.append(_of_no_person(auth.default(scopes=_SCOPES)[0], role))
+                (account,) = of_host
+            account.refresh(transport.Request())
         except auth.exceptions.GoogleAuthError as e:
             if _passes(e, auth.exceptions.TransportError):
                 raise ClusterUnreachable(role, bootstrap, f"Google gave no token: {e}") from None
@@ -51,7 +56,7 @@ def maker(get: Get, role: str, bootstrap: str) -> Maker:
                 f"Give this host a service account, or set {KEY} in the connection to the file of a key; check its clock."
             )
             raise TokenRefused(role, bootstrap, str(e), remedy, refused) from None
-        return _token(found[0])
+        return _token(account)
 
     return Maker(make, lambda said: _RIGHTS)
 

@@ -84,6 +84,17 @@ def test_key_of_a_file_goes_along_to_hosts_without_it(key: dict[str, Any], tmp_p
     assert json.loads(parts(built(**given))[1])["sub"] == ACCOUNT
 
 
+def test_key_that_is_replaced_in_its_file_counts_for_the_next_token(key: dict[str, Any], tmp_path: Path) -> None:
+    """It was read once in the life of a process, however often the settings were read again."""
+    path = tmp_path / "key.json"
+    path.write_text(json.dumps(key))
+    settings = built(sasl_gcp_key=str(path))
+    assert json.loads(parts(settings)[1])["sub"] == ACCOUNT
+    path.write_text(json.dumps(key | {"client_email": f"new-{ACCOUNT}"}))
+    settings.oauth_tokens._stale_at = settings.oauth_tokens._ends_at = 0.0
+    assert json.loads(parts(built(sasl_gcp_key=str(path)))[1])["sub"] == f"new-{ACCOUNT}"
+
+
 def test_account_of_the_host(key: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "key.json"
     path.write_text(json.dumps(key))
