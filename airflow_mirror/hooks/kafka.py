@@ -16,6 +16,7 @@ from airflow_mirror.common.oauth import gcp, methods
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import InvalidField, MirrorError, MissingSetting, UnknownConnection
 from airflow_mirror.hooks import form
+from airflow_mirror.hooks.extra import extra_of
 from airflow_mirror.kafka.admin import ClusterAdmin
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class MirrorKafkaHook(KafkaBaseHook):  # type: ignore[misc]  # the Kafka provide
 
         :raises UnknownConnection: there is no such connection.
         :raises MissingSetting: it has no ``bootstrap.servers``.
+        :raises InputError: its extra, or that of Google's connection, is no JSON object.
         :raises InputError, InvalidSetting: no client has such a setting or value. The error names connection and role.
         :raises InvalidField: it names a function that Airflow's settings don't allow, or Google's login is another one.
         """
@@ -58,10 +60,10 @@ class MirrorKafkaHook(KafkaBaseHook):  # type: ignore[misc]  # the Kafka provide
             found = self.get_connection(conn_id)
         except AirflowNotFoundException:
             raise UnknownConnection(conn_id, self.role) from None
-        extra = dict(found.extra_dejson)
+        where = f"connection {conn_id!r} (the {self.role} cluster)"
+        extra = extra_of(found, where)
         if found.conn_type == form.CONN_TYPE:
             extra = form.settings_of(conn_id, extra, found.login, found.password)
-        where = f"connection {conn_id!r} (the {self.role} cluster)"
         if not extra.get("bootstrap.servers"):
             raise MissingSetting(where, "bootstrap.servers")
         config = ClientConfig(self._of_google(self._with_allowed_functions(extra)), self.role, where)
@@ -92,7 +94,7 @@ class MirrorKafkaHook(KafkaBaseHook):  # type: ignore[misc]  # the Kafka provide
         if any(key.startswith("sasl.gcp.") for key in extra) or methods.method_of(login) != methods.GCP:
             return extra
         try:
-            found = self.get_connection(_GOOGLE).extra_dejson
+            found = extra_of(self.get_connection(_GOOGLE), f"connection {_GOOGLE!r}")
         except AirflowNotFoundException:
             return extra
         given = {key.removeprefix(_GOOGLE_PREFIX): value for key, value in found.items() if value}

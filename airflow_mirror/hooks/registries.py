@@ -11,6 +11,7 @@ from airflow.sdk.log import mask_secret
 
 from airflow_mirror.config import OF_A_REGISTRY
 from airflow_mirror.errors import InputError
+from airflow_mirror.hooks.extra import extra_of
 from airflow_mirror.sync.schemas.registry import Registry, is_named_here
 
 if TYPE_CHECKING:
@@ -28,13 +29,13 @@ def registry_of(role: str, name: str) -> Registry:
     A connection of type ``http`` has address, login and password in its own fields. Of any type, its extra may have the
     settings that a file has.
 
-    :raises InputError: there is no such connection; errors as :meth:`.Registry.by`.
+    :raises InputError: there is no such connection, or its extra is no JSON object; errors as :meth:`.Registry.by`.
     """
     if is_named_here(name):
         return Registry.of(role, name)
     what = f"connection {name!r} ({role} registry)"
     try:
-        settings = _settings(name)
+        settings = _settings(name, what)
     except AirflowNotFoundException:
         raise InputError(
             f"{role} registry {name!r}", "neither an address, a file of properties nor the id of an Airflow connection",
@@ -63,9 +64,9 @@ def with_registries(configs: dict[str, ClientConfig], mirror: Mirror) -> dict[st
     return found
 
 
-def _settings(name: str) -> Mapping[str, str]:
+def _settings(name: str, what: str) -> Mapping[str, str]:
     connection = BaseHook.get_connection(name)
-    settings = {str(key): str(value) for key, value in connection.extra_dejson.items()}
+    settings = {str(key): str(value) for key, value in extra_of(connection, what).items()}
     if connection.host and not settings.keys() & {"schema.registry.url", "url"}:
         host = connection.host if "://" in connection.host else f"{connection.schema or 'http'}://{connection.host}"
         settings["schema.registry.url"] = f"{host}:{connection.port}" if connection.port else host

@@ -13,6 +13,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_mirror.errors import InvalidField
+from airflow_mirror.hooks.extra import extra_of
 from airflow_mirror.hooks.home import mirror_home
 from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.command import SCRIPT, spark_missing
@@ -31,7 +32,7 @@ def runner_for(mirror: Mirror, spark_conn_id: str | None = None) -> LocalRunner:
     """Return the runner of a mirror's jobs; the caller closes it.
 
     :param spark_conn_id: an Airflow connection of type ``spark``; None, or one with a ``local...`` master, means here.
-    :raises InvalidField: Spark has no such deploy mode there.
+    :raises InvalidField: Spark has no such deploy mode there. :raises InputError: the extra is no JSON object.
     """
     return LocalRunner(mirror_home(mirror), _place(mirror, spark_conn_id))
 
@@ -40,7 +41,7 @@ def _place(mirror: Mirror, spark_conn_id: str | None) -> Place:
     """Return where the drivers of the mirror's jobs run."""
     if spark_conn_id is None or (master := master_of(spark_conn_id)).startswith("local"):
         return ThisHost()
-    extra = BaseHook.get_connection(spark_conn_id).extra_dejson
+    extra = extra_of(BaseHook.get_connection(spark_conn_id), f"connection {spark_conn_id!r}")
     mode = extra.get("deploy-mode") or "client"
     if mode == "client":
         return ThisHost(provider_submit(spark_conn_id))

@@ -73,6 +73,45 @@ def test_a_connection_without_bootstrap_servers_is_named(connections: Callable[.
         MirrorKafkaHook("bare", "source").config()
 
 
+NO_OBJECTS = ['{"sasl.password": "hunter2",}', '"{}"', "[]", "null", "hunter2"]
+
+
+@pytest.mark.parametrize("text", NO_OBJECTS)
+def test_extra_that_is_no_json_object_is_refused_and_not_quoted(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Airflow takes what it can't parse for an empty one."""
+    monkeypatch.setenv("AIRFLOW_CONN_SRC", json.dumps({"conn_type": "kafka", "extra": text}))
+    with pytest.raises(
+        InputError, match=r"connection 'src' \(the source cluster\): its extra is no JSON object"
+    ) as caught:
+        MirrorKafkaHook("src", "source").config()
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("extra", ["", None, {}, "{}"])
+def test_connection_may_have_no_extra(monkeypatch: pytest.MonkeyPatch, extra: Any) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SRC", json.dumps({"conn_type": "kafka", "extra": extra}))
+    with pytest.raises(MissingSetting):
+        MirrorKafkaHook("src", "source").config()
+
+
+def test_extra_of_google_that_does_not_parse_is_no_login_as_the_host(
+    connections: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connections("g", **GOOGLE)
+    broken = {"conn_type": "google_cloud_platform", "extra": '{"key_path": "/k.json",}'}
+    monkeypatch.setenv("AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT", json.dumps(broken))
+    with pytest.raises(InputError, match="connection 'google_cloud_default': its extra is no JSON object"):
+        MirrorKafkaHook("g").config()
+
+
+def test_extra_of_spark_that_does_not_parse_is_no_client_mode(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    mirror = connect(monkeypatch, "yarn", **{"deploy-mode": "cluster"})
+    broken = {"conn_type": "spark", "host": "yarn", "extra": '{"deploy-mode": "cluster",}'}
+    monkeypatch.setenv("AIRFLOW_CONN_SP", json.dumps(broken))
+    with pytest.raises(InputError, match="connection 'sp': its extra is no JSON object"):
+        spark.runner_for(mirror, "sp")
+
+
 @pytest.mark.parametrize(
     "extra",
     [

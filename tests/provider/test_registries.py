@@ -50,6 +50,13 @@ def test_connection_has_the_address_in_its_fields_or_in_its_extra(
     assert {"hush", "me:hush", "secret"} <= set(masked)
 
 
+def test_extra_that_does_not_parse_is_no_registry_without_a_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, "broken", host="registry", extra='{"bearer.auth.token": "hush",}')
+    with pytest.raises(InputError, match=r"connection 'broken' \(source registry\): its extra is no JSON") as caught:
+        registry_of("source", "broken")
+    assert "hush" not in str(caught.value)
+
+
 def test_name_that_leads_nowhere_and_a_secret_over_http_are_refused(
     monkeypatch: pytest.MonkeyPatch, masked: list[str]
 ) -> None:
