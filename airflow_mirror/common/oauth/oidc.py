@@ -41,11 +41,7 @@ def maker(get: Get, role: str, bootstrap: str) -> Maker:
         if not get(f"sasl.oauthbearer.{key}"):
             raise InvalidField(f"sasl.oauthbearer.{key}", "", "method oidc needs it", "Set it in the connection.")
     url = get(_URL)
-    there = urllib.parse.urlsplit(url)
-    host = there.hostname or ""
-    if not host or not (there.scheme == "https" or (there.scheme == "http" and _is_this_host(host))):
-        cause = "the client's secret would go there unencrypted, or nowhere"
-        raise InvalidField(_URL, url, cause, "Give a full https:// URL; http:// only leads to this host, for tests.")
+    _check(url)
     _context(get)  # what can't be read is told before anybody waits for a token
     extensions = extensions_of(get)
 
@@ -77,6 +73,25 @@ def maker(get: Get, role: str, bootstrap: str) -> Maker:
             raise ClusterUnreachable(role, bootstrap, cause.strip()) from None
 
     return Maker(make)
+
+
+def _check(url: str) -> None:
+    """Raise InvalidField unless a client's secret may go to ``url``."""
+    try:
+        there = urllib.parse.urlsplit(url)
+        _ = there.port  # parsed only now
+    except ValueError:  # whose words quote what may be a password
+        cause = "its host or its port is none"
+        raise InvalidField(
+            _URL, "(not shown)", cause, "Give https://HOST:PORT/PATH; an IPv6 address in brackets."
+        ) from None
+    if "@" in (there.netloc or url):
+        remedy = "Give it without; the client is sasl.oauthbearer.client.id and .client.secret."
+        raise InvalidField(_URL, "(not shown)", "it has a user, and perhaps a password, before its host", remedy)
+    host = there.hostname or ""
+    if not host or not (there.scheme == "https" or (there.scheme == "http" and _is_this_host(host))):
+        cause = "the client's secret would go there unencrypted, or nowhere"
+        raise InvalidField(_URL, url, cause, "Give a full https:// URL; http:// only leads to this host, for tests.")
 
 
 def _context(get: Get) -> ssl.SSLContext:

@@ -224,6 +224,26 @@ def test_token_endpoint_without_encryption_is_refused(url: str) -> None:
         oidc(url)
 
 
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        (f"https://mirror:{SECRET}@idp.example.com/token", "a user, and perhaps a password, before its host"),
+        (f"https://mirror:{SECRET}@idp.example.com:8443/token", "client.id and .client.secret"),
+        (f"http://mirror:{SECRET}@idp.example.com/token", "a user, and perhaps a password, before its host"),
+        (f"mirror:{SECRET}@idp.example.com/token", "a user, and perhaps a password, before its host"),
+        (f"https://mirror:{SECRET}/1@idp.example.com/token", "its host or its port is none"),
+        (f"https://mirror:{SECRET}@[idp/token", "its host or its port is none"),
+        ("https://[idp/token", "its host or its port is none"),
+        ("https://idp.example.com:65536/token", "its host or its port is none"),
+    ],
+)
+def test_token_endpoint_with_a_password_in_its_address_is_refused_and_not_shown(url: str, says: str) -> None:
+    """Errors about it show the address: in logs, in status.json and on the page. HTTP took the password for a port."""
+    with pytest.raises(InvalidField, match=rf"token\.endpoint\.url='\(not shown\)'.*{says}") as caught:
+        oidc(url)
+    assert SECRET not in str(caught.value)
+
+
 def test_certificate_of_a_token_endpoint_is_trusted_by_the_settings(
     encrypted_endpoint: tuple[str, Authority], tmp_path: Path
 ) -> None:
