@@ -17,7 +17,8 @@ def ssl_context(get: Get, *, verify_certificate: bool, verify_hostname: bool) ->
     """Build the TLS context for a cluster's settings.
 
     :param get: returns a setting, "" if it is not set.
-    :raises InvalidField: names the setting whose file can't be read or whose text is not a certificate or key.
+    :raises InvalidField: names the setting whose file can't be read or whose text is not a certificate or key; or the key
+        has no certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = verify_hostname
@@ -50,6 +51,10 @@ def _identify(context: ssl.SSLContext, get: Get) -> None:
         pem = "".join(stores.identity(store, get("ssl.keystore.password")))
         return _identify(context, lambda key: pem if key == "ssl.certificate.pem" else "")
     if not (get("ssl.certificate.location") or get("ssl.certificate.pem")):
+        if alone := next((one for one in ("ssl.key.location", "ssl.key.pem") if get(one)), ""):
+            cause = "has no effect without a certificate: brokers would see a client that nobody knows"
+            remedy = "Give ssl.certificate.location, or .pem (a file that holds both is both), or remove the key."
+            raise InvalidField(alone, "(set)", cause, remedy)
         return
     # Always pass a password function: without one OpenSSL would prompt on the terminal and the task would hang.
     password = get("ssl.key.password")

@@ -248,6 +248,16 @@ def test_untrusted_or_missing_client_certificate_is_reported(
     assert "client certificate" in refused(server, trusting(authority, own))
 
 
+@pytest.mark.parametrize("setting", ["ssl.key.location", "ssl.key.pem"])
+def test_key_without_its_certificate_is_refused(authority: Authority, tmp_path: Path, setting: str) -> None:
+    """Brokers that only ask for a certificate would take the connection, as User:ANONYMOUS. librdkafka refuses it too."""
+    client = authority.issue("client")
+    (tmp_path / "both.pem").write_text(client.key + client.certificate)
+    given = str(tmp_path / "both.pem") if setting.endswith("location") else client.key
+    with pytest.raises(InvalidField, match=rf"^{setting}='\(set\)': has no effect.*ssl\.certificate\.location"):
+        _ = settings(security_protocol="SSL", **{setting.replace(".", "_"): given}).ssl_context
+
+
 def p12(path: Path, issued: Issued | None, *trusted: str) -> str:
     """Write a PKCS12 store."""
     key = serialization.load_pem_private_key(issued.key.encode(), None) if issued else None
