@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -96,6 +97,7 @@ class Looks:
         self._targets, self._silent, self._mirrors = (Threads(most) for most in _THREADS)
         # In a thread of its own: each request waits for them, and targets that are away may take all others.
         self._ids = Single(target_ids, _CONNECTIONS_FRESH_S, Threads(1))
+        self._lock = threading.Lock()  # guards which looks there are: each request is a thread of its own
         self._looks: dict[tuple[str, ...], tuple[Look, Single[dict[str, Any]]]] = {}
         self._courses = defaultdict[str, Courses](Courses)  # outlive the looks, which close their connections
 
@@ -145,17 +147,21 @@ class Looks:
             return reports_in(reports_of(target, mirror).read(), mirror).get(run)
 
     def _single(self, make: Callable[[], Any], fresh_s: float, threads: Threads, *key: str) -> Single[dict[str, Any]]:
-        if key not in self._looks:
-            look = make()
-            self._looks.setdefault(key, (look, Single(look, fresh_s, threads)))
-        return self._looks[key][1]
+        with self._lock:
+            if (found := self._looks.get(key)) is None:
+                look = make()
+                found = self._looks[key] = look, Single(look, fresh_s, threads)
+            found[1].asked = time.monotonic()  # about to be: until then, what is handed out is not forgotten
+            return found[1]
 
     def forget(self, asked_s_ago: float = _FORGOTTEN_S) -> None:
         """Close the connections of what nobody has asked for since."""
-        for key, (look, single) in list(self._looks.items()):
-            if time.monotonic() - single.asked >= asked_s_ago and single.rests:
-                self._looks.pop(key, None)
-                look.close()
+        with self._lock:
+            now = time.monotonic()
+            over = [key for key, (_, one) in self._looks.items() if now - one.asked >= asked_s_ago and one.rests]
+            left = [self._looks.pop(key)[0] for key in over]
+        for look in left:  # not with the lock: that may take a moment, and each request needs it
+            look.close()
 
 
 def target_ids() -> list[str]:

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from airflow_mirror.hooks.home import url_of
 from airflow_mirror.page.app import make_app
 from airflow_mirror.page.closely import MirrorLook
 from airflow_mirror.page.looks import Looks, TargetLook
+from airflow_mirror.page.single import Single
 from tests.driven.cluster import DrivenCluster
 from tests.page.world import HOSTILE, World
 from tests.provider.page.asking import ACTING, DAGS, another, connect, get, names, three_mirrors
@@ -203,6 +205,37 @@ def test_course_of_a_mirror_outlives_the_connections_by_which_it_was_seen(
         looking.forget(0)
         assert not looking._looks
     assert [one[1:] for one in looking.course("dc2", "orders")] == [(12, 1.2, 900), (7, 0.7, 900)]
+
+
+def test_look_that_was_just_handed_out_is_not_forgotten() -> None:
+    """Its request had not begun yet: what it read then stayed open for ever, as nobody forgets what nobody finds."""
+    looking = Looks()
+
+    def mirror() -> Single[dict[str, Any]]:
+        return looking._single(partial(MirrorLook, "dc2", "orders"), 3.0, looking._mirrors, "dc2", "orders")
+
+    mirror().asked -= 400.0
+    one = mirror()
+    looking.forget()
+    assert mirror() is one
+    one.asked -= 400.0
+    looking.forget()
+    assert not looking._looks
+
+
+def test_request_gets_its_look_while_another_forgets_it() -> None:
+    """It was a KeyError."""
+
+    class Forgetting(dict[Any, Any]):
+        def __contains__(self, key: object) -> bool:
+            there = super().__contains__(key)
+            self.clear()  # as another thread does in between
+            return there
+
+    looking = Looks()
+    looking._looks = Forgetting()
+    for _ in range(2):
+        assert looking._single(partial(MirrorLook, "dc2", "orders"), 3.0, looking._mirrors, "dc2", "orders")
 
 
 def test_fence_that_is_up_says_until_when_and_needs_a_person(world: World, page: TestClient) -> None:
