@@ -30,7 +30,7 @@ IMPORTS = {
 # File, function, what it calls with which name: where that name comes from.
 SOURCES = {
     ("console/lift_fence.py", "_lifted", "fence_of(arguments.fence)"): "--fence",
-    ("console/lift_fence.py", "_run", "fence_of(arguments.fence)"): "--fence",
+    ("console/lift_fence.py", "_lift_unexplained", "fence_of(arguments.fence)"): "--fence",
     ("console/lift_fence.py", "lift", "fence_of(arguments.fence)"): "--fence",
     ("cutover/alarm.py", "_call", "alarm_of(path)"): "that of the Alarm",
     ("cutover/alarm.py", "alarm_of", "function_at(path)"): "that of the Alarm, or of the cutover",
@@ -54,7 +54,7 @@ SOURCES = {
     ("jobs/driver/executors.py", "probe", "import_module('airflow_mirror')"): "said there",
     ("jobs/driver/run_job.py", "_carried_out", "import_module(WORK[kind])"): "a table in the same file",
     ("operators/acls.py", "secrets_of", "function_at(str(reference))"): "the operator's field",
-    ("operators/cutover.py", "run", "fence_of(self.fence)"): "the operator's field",
+    ("operators/lift_fence.py", "run", "fence_of(self.fence)"): "the operator's field",
     ("wire/heart.py", "_from_zip", "exec_module(module)"): "a file of the package's own zip",
     ("common/policy.py", "_loaded", "import_module(module)"): "a Mirror that no stored plan has brought",
     ("common/policy.py", "_named", "_loaded(self.kind)"): "a Mirror that no stored plan has brought",
