@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.cutover.decided_fence import pinned_plan
+from airflow_mirror.cutover.decision import fence_state
 from airflow_mirror.cutover.groups_at_rest import Positions
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.report import CutoverReport, GroupRecord
@@ -21,8 +23,8 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger.decisions import Values
-from airflow_mirror.plan.direction import FAILOVER, direction
-from airflow_mirror.plan.owned import owners
+from airflow_mirror.plan.direction import FAILOVER, Direction, direction
+from airflow_mirror.plan.owned import began_anew, owners
 from airflow_mirror.wording import some
 
 
@@ -40,7 +42,7 @@ def restore_while_shut(target: Side, mirror: str, report: CutoverReport, permit:
         # Forced over this cutover: applications read on the target from where the failover has put them. Setting
         # them back would make them read, or skip, records; so they stay, and the rest is undone all the same.
         # Asked with each request: a failover may be forced amid the groups.
-        if (now := direction(values, mirror)) is not None and now.by == FAILOVER:
+        if (now := _failover(target, mirror, values)) is not None:
             raise MirrorCutOver(mirror, [], now.at)
         if not_active(report, values) != left:
             raise TryAgain(f"topics of mirror {mirror!r} passed on while its groups were restored")
@@ -50,6 +52,15 @@ def restore_while_shut(target: Side, mirror: str, report: CutoverReport, permit:
     except MirrorCutOver as e:
         return f"left where they are: {e}"
     return f"{what}; left where they are in {some(sorted(left))}: not the mirror's any more" if left else what
+
+
+def _failover(target: Side, mirror: str, values: Values) -> Direction | None:
+    """Return the failover that has opened the topics of a mirror's fence; None: there is none, or it opened others."""
+    now, fence = direction(values, mirror), fence_state(values, mirror)
+    if now is None or now.by != FAILOVER or fence is None:
+        return None
+    # The direction stands until the next one, also of a mirror that was started over since: its topics are others.
+    return None if began_anew(values, pinned_plan(target, mirror, fence)) else now
 
 
 def restore_groups(target: Side, report: CutoverReport, permit: Permit, leave: Collection[str] = ()) -> str:

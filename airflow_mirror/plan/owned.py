@@ -190,6 +190,15 @@ def of_mirror(values: Values, mirror: str, source_id: str, topic_ids: Mapping[st
     return {t: one for t, one in found.items() if one is not None}
 
 
+def began_anew(values: Values, plan: Plan) -> bool:
+    """Return whether a mirror has topics of a plan, and none of them is in production: what was opened were others."""
+    # By name: who makes a topic anew claims it, and what was decided about the one before is gone. A listing may lack it.
+    owned = owners(values)[0]
+    there = [owned[t.target_topic] for t in plan.topics if t.target_topic in owned]
+    ours = [one for of in there if (one := of.of_mirror(plan.mirror.name, plan.source_cluster_id)) is not None]
+    return bool(ours) and all(one.opened_by is None for one in ours)
+
+
 def copied_as(mirror: Mirror, topic: TopicPlan) -> dict[str, Any]:
     """Return what an offset map depends on, besides the topic: these fields of :class:`Owned`; all None without a map."""
     if topic.mode == "identical":  # the log itself tells how it began

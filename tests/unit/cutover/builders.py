@@ -250,7 +250,7 @@ def go_up(run: Attempt) -> None:
         owner=run.me, max_fence_s=run.limits.max_fence_s, kind=getattr(run.fence, "kind", "acl"),
         intent=run.intent.value(), kept=run.request.keep_fence, process=run.report.process or {},
     )  # fmt: skip
-    run.until_ms = decision.go_up(run.life, run.mirror.name, run.up, run.before, None)
+    run.until_ms = decision.go_up(run.life, run.mirror.name, run.up, run.before, run.turned)
 
 
 def not_kept(run: Attempt) -> None:

@@ -247,7 +247,12 @@ def test_next_process_on_an_empty_disk_puts_groups_back(
     assert at(world.target.positions) == {ORDERS: 40}
 
 
-@pytest.mark.parametrize("meanwhile", ["nothing", "read on", "a failover", "passed on", "given up"])
+A_FAILOVER = Direction(generation=1, primary="t", by=FAILOVER, attempt="1", plan="p", at="noon")
+
+
+@pytest.mark.parametrize(
+    "meanwhile", ["nothing", "read on", "a failover", "a failover of more topics", "passed on", "given up"]
+)
 def test_group_that_was_refused_goes_back_by_the_next_try(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str
 ) -> None:
@@ -277,9 +282,14 @@ def test_group_that_was_refused_goes_back_by_the_next_try(
                 next_try()
     if meanwhile == "read on":
         world.target.positions[ORDERS] = GroupPosition(95)
-    if meanwhile == "a failover":
-        one = Direction(generation=1, primary="t", by=FAILOVER, attempt="1", plan="p", at="noon")
-        world.run.life.decide(lambda _: turn(world.run.mirror.name, one))
+    if meanwhile.startswith("a failover"):
+        first = "orders" if meanwhile == "a failover" else "payments"  # it opens them one decision after another
+        its = Owned(
+            topic_id="", mirror=world.run.mirror.name, source_id=world.run.plan.source_cluster_id,
+            opened_by=A_FAILOVER.opened_by, opened_at="noon",
+        )  # fmt: skip
+        turned = {**turn(world.run.mirror.name, A_FAILOVER), TOPIC.key(first): its.value()}
+        world.run.life.decide(lambda _: turned)
     if meanwhile == "passed on":
         its = Owned(topic_id="", mirror="split-off", source_id="s", opened_by="h", opened_at="noon")
         world.run.life.decide(lambda _: {TOPIC.key("orders"): its.value()})
@@ -290,6 +300,22 @@ def test_group_that_was_refused_goes_back_by_the_next_try(
     assert at(world.target.positions) == {ORDERS: {"nothing": 40, "read on": 95}.get(meanwhile, 90)}
     says = found.undone[-1]["what"].endswith("; left where they are in orders: not the mirror's any more")
     assert says == (meanwhile in ("passed on", "given up"))
+
+
+def test_groups_of_a_mirror_that_was_started_over_since_its_failover_go_back(tmp_path: Path) -> None:
+    """The direction is still that failover's, and the topics that it has opened are no more."""
+
+    def fail(_: Attempt) -> dict[str, Any]:
+        raise RuntimeError("the target does not open")
+
+    world = World(tmp_path, {ORDERS: 90}, {ORDERS: 40})
+    world.run.life.decide(lambda _: turn(world.run.mirror.name, A_FAILOVER))
+    world.run.turned = A_FAILOVER
+    world.up()
+    commit = next(step for step in steps.STEPS if step.name == "commit_groups")
+    with pytest.raises(RuntimeError, match="does not open"):
+        steps.walk(world.run, [commit, replace(commit, do=fail)])
+    assert at(world.target.positions) == {ORDERS: 40}
 
 
 def test_kill_before_a_second_commit_brings_the_first_snapshot_back(
