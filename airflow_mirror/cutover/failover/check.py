@@ -28,7 +28,7 @@ from airflow_mirror.plan import ledger_store, requirements
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 from airflow_mirror.plan.missing_acls import Lacking, lacking
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.owned import mirrors, of_mirror, target_ids
+from airflow_mirror.plan.owned import began_anew, mirrors, target_ids
 from airflow_mirror.plan.rights import FAILOVER as ROLE
 from airflow_mirror.plan.rights import TARGET
 from airflow_mirror.plan.rights_command import rights_command
@@ -250,7 +250,7 @@ def mirror_of(on: Side, mirror: str) -> tuple[Plan, Direction | None, ActiveTail
     values = ledger.values()
     decided, tail = direction(values, mirror), active_tail(values, mirror)
     # A way back that was armed, or a rollback, has the direction since: there is no failover that could be completed.
-    if decided is not None and (decided.by != FAILOVER or _began_anew(on, mirror, tail, values)):
+    if decided is not None and (decided.by != FAILOVER or is_former(on, decided, mirror, values)):
         decided = None
     # The tail's, not the last one that was made: what was copied is what is there. Behind a decision the one that it
     # names, since the tail has ended, and whoever completes it must open the same topics.
@@ -267,15 +267,16 @@ def mirror_of(on: Side, mirror: str) -> tuple[Plan, Direction | None, ActiveTail
     return own, decided, tail, others
 
 
-def _began_anew(on: Side, mirror: str, tail: ActiveTail | None, values: Values) -> bool:
-    """Return whether a tail was decided since a failover for topics that are not in production: these were made anew."""
-    if tail is None:  # the failover has ended it
+def is_former(on: Side, decided: Direction, mirror: str, values: Values) -> bool:
+    """Return whether a tail was decided since a failover for topics that are not in production: these were made anew.
+
+    :param decided: the failover. :raises PlanNotKept: the tail's plan is gone; InputError: it can't be read.
+    """
+    if decided.by != FAILOVER or (tail := active_tail(values, mirror)) is None:  # the failover has ended it
         return False
     # By its topics as well: a tail that had looked before the failover may be decided behind it, and ends by its lease.
     # What that failover lacks is completed all the same, under its own cut.
-    plan = on.plan(mirror, tail.plan)
-    ours = of_mirror(values, mirror, plan.source_cluster_id, target_ids(plan, on.admin)).values()
-    return bool(ours) and all(one.opened_by is None for one in ours)
+    return began_anew(values, on.plan(mirror, tail.plan))
 
 
 def own_part(on: Side, plan: Plan, values: Values) -> tuple[Plan, dict[str, str]]:

@@ -25,7 +25,7 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.jobs.runner.active import Sign
 from airflow_mirror.jobs.runner.state import LOST, RUNNING
-from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.kafka.model import GroupPosition, TopicInfo
 from airflow_mirror.ledger.records import AMENDMENT
 from airflow_mirror.plan import ownership, requirements
 from airflow_mirror.plan.amendment import next_amendment
@@ -480,16 +480,25 @@ def test_topics_that_join_until_the_tail_is_ended_are_opened(world: World) -> No
     assert world.outcome()["open"] == {"a", "b", "c"}
 
 
-def test_mirror_that_was_started_over_is_failed_over_anew(world: World) -> None:
-    """By the old failover nothing was left to do: new topics were opened beside a tail that copied on."""
+@pytest.mark.parametrize("listed", [True, False])
+def test_mirror_that_was_started_over_is_failed_over_anew(
+    world: World, monkeypatch: pytest.MonkeyPatch, listed: bool
+) -> None:
+    """By the old failover nothing was left to do: new topics were opened beside a tail that copied on.
+
+    A broker that has just started lists none of them.
+    """
     first = world.fail_over().direction
     world.target.ids = {"a": "new-a", "b": "new-b"}
     ownership.claim(world.ledger(), PLAN, world.target)  # type: ignore[arg-type]
     world.ledger().decide(lambda _: {"active/m": world.tail.value()})
     world.lease.holder = "tail"
     world.sign(0.0)
-    with pytest.raises(InputError, match="cut off from here is not gone"):
-        world.fail_over()
+    topics, answers = world.target.topics, [dict[str, TopicInfo]()] * (not listed)
+    with monkeypatch.context() as patched:
+        patched.setattr(world.target, "topics", lambda names: answers.pop() if answers else topics(names))
+        with pytest.raises(InputError, match="cut off from here is not gone"):
+            world.fail_over()
     assert world.lease.holder == "tail" and world.outcome()["open"] == set()
     world.sign(60.0)
     again = world.fail_over()
