@@ -15,6 +15,7 @@ from airflow_mirror.console.lift_fence import lift
 from airflow_mirror.console.steps import add_steps, walk
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
+from airflow_mirror.cutover.failover.check import is_former
 from airflow_mirror.cutover.failover.record import Record
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.lifting import directory_of
@@ -81,7 +82,7 @@ def _run(arguments: argparse.Namespace) -> None:
         for read in (fence_state, direction):  # what can't be read must not be forgotten
             read(values, name)
         retirement.require_over(Side(target, arguments.clock).watch(name), may_be_held=arguments.end_writing)
-        _require_failed_over(name, target, values)
+        _require_failed_over(name, Side(target, arguments.clock), values)
         fence = fence_state(values, name)
         way_back = armed(name, values)
         steps, keep, left = _fence(arguments, target, fence, way_back)
@@ -114,8 +115,8 @@ def keep_of(fence: FenceState | None) -> dict[str, str] | None:
     return None if fence is None or fence.kind != AclFence.kind else {"run": "", "plan": fence.plan}
 
 
-def _require_failed_over(mirror: str, target: ClusterAdmin, values: Values) -> None:
-    """Return unless a failover of the mirror was decided and lacks a step.
+def _require_failed_over(mirror: str, on: Side, values: Values) -> None:
+    """Return unless a failover of the mirror was decided, lacks a step, and can be completed.
 
     What completes it is in the ledger alone, the rules of the lost source's writers among it, and would go.
 
@@ -124,7 +125,9 @@ def _require_failed_over(mirror: str, target: ClusterAdmin, values: Values) -> N
     decided = direction(values, mirror)
     if decided is None or decided.by != FAILOVER:
         return
-    if lacks := Record(state_of(target, CUT.below(mirror)), mirror, decided.attempt).lacks():
+    lacks = Record(on.state(CUT.below(mirror)), mirror, decided.attempt).lacks()
+    # Of a mirror that was started over since, that command would begin another failover, of a source that lives.
+    if lacks and not is_former(on, decided, mirror, values):
         cause = f"its failover of {decided.at} is not complete: {', '.join(lacks)}"
         raise not_over(mirror, cause, "Complete it first: the same 'airflow-mirror failover --yes' again.")
 

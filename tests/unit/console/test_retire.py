@@ -16,7 +16,9 @@ from airflow_mirror.cutover.failover.record import STEPS, Record
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.errors import PlanNotKept
+from airflow_mirror.jobs.runner.active import ActiveTail
 from airflow_mirror.ledger import chain
+from airflow_mirror.ledger.records import ACTIVE
 from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.direction import FAILOVER, Direction, turn
 from airflow_mirror.plan.mm2_topics import mark, marked
@@ -258,6 +260,17 @@ def test_failover_that_is_not_complete_keeps_the_mirror(
         missing = ", ".join(STEPS[len(done) :])
         assert f"its failover of noon is not complete: {missing}. Nothing was changed" in said
         assert target.said == found and not target.changed and target.maps
+
+
+def test_failover_of_a_mirror_that_was_started_over_since_is_not_completed(target: Target, tmp_path: Path) -> None:
+    """The same command again would fail over its new topics, and their source lives."""
+    own(target, "m", "t")
+    plan = replace(PLANNED, source_cluster_id="A")
+    ledger_store.keep(plan, target.state, target.ledger)
+    one = Direction(generation=1, primary="B", by=FAILOVER, attempt="x", plan="h", at="noon")
+    tail = ActiveTail(mirror={"name": "m"}, plan=plan.hash, inputs="", directory="", host="far", where="far")
+    target.ledger.decide(lambda _: {**turn("m", one), ACTIVE.key("m"): tail.value()})
+    assert run(target, tmp_path, "--yes") == 0
 
 
 @pytest.mark.parametrize("when", ["while writing is waited for", "while maps go", "behind the decisions"])
