@@ -32,6 +32,8 @@ def restore_while_shut(target: Side, mirror: str, report: CutoverReport, permit:
     """Restore the groups, unless a failover has opened the target meanwhile: they are their readers' by then.
 
     So are positions in topics that are not the mirror's any more, where a split has passed them on.
+
+    :raises LedgerNewer: a newer version of the package says whose one of the topics is.
     """
     ledger = target.ledger
     left = not_active(report, ledger.values())
@@ -83,7 +85,7 @@ def restore_groups(target: Side, report: CutoverReport, permit: Permit, leave: C
             now = {tp: position for tp, position in found[record.group].items() if tp.topic not in leave}
             restored += _restore(target.admin, record, now, left, permit)
             # In memory, and for people: dies before the report is saved, and the next lifter goes by what the group has.
-            record.committed = False
+            record.committed &= all(row["target_topic"] in leave for row in record.positions)
         except CutoverTakenOver:
             raise
         except MirrorError as e:
@@ -118,9 +120,14 @@ def _restore(target: ClusterAdmin, record: GroupRecord, now: Positions, left: li
 
 
 def not_active(report: CutoverReport, values: Values) -> frozenset[str]:
-    """Return target topics of a report's positions that are not its mirror's by now, or are in production."""
-    owned = owners(values)[0]
+    """Return target topics of a report's positions that are not its mirror's by now, or are in production.
+
+    :raises LedgerNewer: a newer version of the package says whose one of them is.
+    """
+    owned, newer = owners(values)
     topics = {row["target_topic"] for record in report.groups for row in record.positions}
+    if unknown := sorted(topics & newer.keys()):
+        raise newer[unknown[0]]
     # A topic that nobody has was given up, and whoever reads it is not known here.
     return frozenset(
         topic

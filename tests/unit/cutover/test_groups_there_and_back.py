@@ -251,7 +251,8 @@ A_FAILOVER = Direction(generation=1, primary="t", by=FAILOVER, attempt="1", plan
 
 
 @pytest.mark.parametrize(
-    "meanwhile", ["nothing", "read on", "a failover", "a failover of more topics", "passed on", "given up"]
+    "meanwhile",
+    ["nothing", "read on", "a failover", "a failover of more topics", "passed on", "given up", "a newer version"],
 )
 def test_group_that_was_refused_goes_back_by_the_next_try(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str
@@ -295,8 +296,14 @@ def test_group_that_was_refused_goes_back_by_the_next_try(
         world.run.life.decide(lambda _: {TOPIC.key("orders"): its.value()})
     if meanwhile == "given up":
         world.run.life.decide(lambda _: {TOPIC.key("orders"): None})
+    if meanwhile == "a newer version":
+        world.run.life.decide(lambda _: {TOPIC.key("orders"): {"v": 99}})
+        with pytest.raises(NotUndone, match="commit_groups: LedgerNewer: .*topic 'orders'"):
+            next_try()
+        return
     found = next_try()
     assert found is not None and found.outcome == BACKED_OUT
+    assert [group.committed for group in found.groups] == [meanwhile not in ("nothing", "read on")]
     assert at(world.target.positions) == {ORDERS: {"nothing": 40, "read on": 95}.get(meanwhile, 90)}
     says = found.undone[-1]["what"].endswith("; left where they are in orders: not the mirror's any more")
     assert says == (meanwhile in ("passed on", "given up"))
