@@ -91,7 +91,7 @@ def commit_groups(
     by_broker, lost = session.router.coordinators(sorted(group for group, its in wanted.items() if its))
     for one in lost:
         commits[one.key].error = session.error(one.code, one.text, _setting(one.key), "Read", one.key)
-        commits[one.key].refused |= wanted[one.key].keys()
+        commits[one.key].keep_unsent(wanted[one.key])
     at_each = [
         _commit_at(session, node_id, {group: wanted[group] for group in its}, permit, commits)
         for node_id, its in by_broker.items()
@@ -247,7 +247,7 @@ def _commit_at(
         for group, some in parts[answered:]:
             commits[group].error = commits[group].error or e
             if not isinstance(e, ConnectionLost):  # `check` raised it: not a byte was sent
-                commits[group].refused |= some.keys()
+                commits[group].keep_unsent(some)
 
 
 def _note(session: AdminSession, commit: GroupCommit, group: str, tp: TopicPartition, code: int) -> None:

@@ -143,14 +143,21 @@ class GroupCommit:
 
     :param done: they are set.
     :param refused: they are not, and never will be.
+    :param unsent: those of ``refused`` that no coordinator was asked to set.
     :param active: the coordinator refused because the group has members.
     :param error: the first one.
     """
 
     done: set[TopicPartition] = field(default_factory=set)
     refused: set[TopicPartition] = field(default_factory=set)
+    unsent: set[TopicPartition] = field(default_factory=set)
     active: bool = False
     error: MirrorError | None = None
+
+    def keep_unsent(self, partitions: Collection[TopicPartition]) -> None:
+        """Note that positions were not sent."""
+        self.refused.update(partitions)
+        self.unsent.update(partitions)
 
 
 @dataclass(frozen=True, order=True, kw_only=True)

@@ -103,18 +103,20 @@ def decide_group(
 
 
 def settle(decision: GroupDecision, done: Collection[TopicPartition], refused: Collection[TopicPartition],
-           now_ms: int) -> Note:  # fmt: skip
+           now_ms: int, unsent: Collection[TopicPartition] = ()) -> Note:  # fmt: skip
     """Return the note after the commit.
 
     :param done: what the brokers acknowledged.
-    :param refused: what they refused, so that it never takes effect. Of all others nobody knows: they stay noted twice.
+    :param refused: what they refused, or never got, so that it never takes effect. Of all others nobody knows: they stay
+        noted twice.
+    :param unsent: those that they never got.
     """
     ours = dict(decision.noted.ours)
     ours |= {tp: (mark(decision.commits[tp]),) for tp in done}
     ours |= {tp: decision.decisions[tp].ours for tp in refused}
     # One that is always refused (no READ on its topic, say) must not have the others written again in every pass. It
     # waits for the next day, too; if all are refused, nothing was written again.
-    everything = decision.refresh and bool(done) and {*done, *refused} >= decision.commits.keys()
+    everything = decision.refresh and bool(done) and not unsent and {*done, *refused} >= decision.commits.keys()
     return Note(now_ms if everything else decision.noted.at_ms, _some(ours))
 
 

@@ -108,7 +108,7 @@ class GroupFollower(Pass[FollowReport]):
             commits = self._commit(decided, read_ms)
             # What was done is settled by the next pass: a thousand groups move in each, and a note is a record.
             settled = {
-                group: settle(decided[group], commit.done, commit.refused, now_ms)
+                group: settle(decided[group], commit.done, commit.refused, now_ms, commit.unsent)
                 for group, commit in commits.items()
                 if commit.refused or decided[group].refresh
             }

@@ -486,6 +486,23 @@ def test_commits_end_when_the_check_says_so_and_the_rest_is_not_sent() -> None:
         assert w.admin.groups_offsets(["g-1"])  # no answer was left on the connection
 
 
+def test_positions_of_a_group_behind_a_check_that_fails_are_told_from_refused_ones() -> None:
+    """They are brought again at once; what a coordinator has refused waits for the next day."""
+    many = {TopicPartition("orders", p): GroupPosition(1) for p in range(2001)}
+    left = [None]
+
+    def check() -> None:
+        if not left:
+            raise TryAgain("the lease is not confirmed")
+        left.pop()
+
+    with world() as w:
+        w.answer(OFFSET_COMMIT, committed(*[0] * 1999, 29))
+        commit = w.admin.commit_groups({"g": many}, check)["g"]
+    refused, unsent = TopicPartition("orders", 1999), TopicPartition("orders", 2000)
+    assert (len(commit.done), commit.refused, commit.unsent) == (1999, {refused, unsent}, {unsent})
+
+
 def test_nobody_knows_of_commits_whose_answers_were_lost() -> None:
     wanted = {f"g-{n}": {T0: GroupPosition(n)} for n in range(9)}
     with world() as w:

@@ -156,6 +156,7 @@ def test_unchanged_positions_are_written_again_before_brokers_forget_them() -> N
         assert settle(due, [P0], [], now).at_ms == NOW  # again next time
         assert settle(due, [], [P0, P1], now).at_ms == NOW
         assert settle(due, [P0], [P1], now) == Note(now, note.ours), "one that is always refused is no reason to repeat"
+        assert settle(due, [P0], [P1], now, unsent=[P1]) == note, "nobody has refused it"
     foreign = {P0: standing(50, there=51), P1: standing(30, there=30)}
     assert set(decide_group(foreign, note, active=False, now_ms=NOW + REFRESH_MS).commits) == {P1}
 
