@@ -80,6 +80,17 @@ def fetch_together(
 
     What is missing has to be asked for alone: a broker stops at ``max_bytes``, and a partition may be moving.
     """
+    answers = answers_together(cluster, offsets, isolation=isolation, max_bytes_each=max_bytes_each, max_bytes=max_bytes)
+    return {tp: answer for tp, answer in answers.items() if answer.records}
+
+
+def answers_together(
+    cluster: WireCluster, offsets: Mapping[TopicPartition, int], *, isolation: int, max_bytes_each: int, max_bytes: int
+) -> dict[TopicPartition, FetchedPartition]:
+    """As :func:`fetch_together`, with the answers that hold none.
+
+    A partition is missing whose leader is not known, does not answer, or sends nothing because of a quota.
+    """
 
     def ask(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition, int, FetchedPartition]]:
         wanted = [FetchSpec(tp, offsets[tp], max_bytes_each, leader.epoch) for tp, leader in led]
@@ -88,8 +99,7 @@ def fetch_together(
         for answer in partitions:
             yield answer.tp, error or answer.error, answer
 
-    answers, _ = cluster.ask_each("Fetch", offsets, ask, "Read")
-    return {tp: answer for tp, answer in answers.items() if answer.records}
+    return cluster.ask_each("Fetch", offsets, ask, "Read")[0]
 
 
 def read_batches(

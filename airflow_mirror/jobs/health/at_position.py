@@ -14,7 +14,7 @@ from airflow_mirror.errors import MirrorError
 from airflow_mirror.wire.batch import BrokenFrame, iter_batches
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED, FetchedPartition
-from airflow_mirror.wire.single import fetch_one, fetch_together
+from airflow_mirror.wire.single import answers_together, fetch_one
 
 MOST = 200  # partitions: whoever looks every few minutes reads no more than 4 MB
 _EACH_BYTES = 20 << 10  # producers' batches have 16 KB by default
@@ -24,16 +24,18 @@ _PATIENCE_S = 5.0  # of all whose batch is larger, which are asked for alone
 def times_at(wire: WireCluster, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Return the newest time, in ms, of the batch at each position; that of the first :data:`MOST`, where it is known.
 
-    It is not where nobody may read, or where the batch has no time, or an old format (magic 0 and 1).
+    It is not where nobody may read, where the leader does not answer at once, or where the batch has no time, or an old
+    format (magic 0 and 1).
     """
     wanted = dict(list(positions.items())[:MOST])
     if not wanted:
         return {}
-    answers = fetch_together(
+    answers = answers_together(
         wire, wanted, isolation=READ_UNCOMMITTED, max_bytes_each=_EACH_BYTES, max_bytes=MOST * _EACH_BYTES
     )
     deadline = time.monotonic() + _PATIENCE_S
-    for tp in [tp for tp in wanted if tp not in answers]:
+    # Not those without an answer: a leader is waited for, and so is a quota, beyond any deadline of ours.
+    for tp in [tp for tp, answer in answers.items() if not answer.records]:
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             break

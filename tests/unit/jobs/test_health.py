@@ -278,11 +278,12 @@ class Cluster:
         return next((o for o in range(start, end) if (NOW_S - self.age_s[o]) * 1000 >= spec), -1)
 
     def fetched(self, offsets: Mapping[TopicPartition, int], left_out: int = 1) -> dict[TopicPartition, FetchedPartition]:
-        """Return the batch of each offset, but for those of partition ``left_out``."""
+        """Return the batch of each offset; there is no room for those of partition ``left_out``."""
         return {
-            tp: FetchedPartition(tp, 0, 0, 0, 0, [], memoryview(self._batch(at - at % 4)))
+            tp: FetchedPartition(
+                tp, 0, 0, 0, 0, [], memoryview(b"" if tp.partition == left_out else self._batch(at - at % 4))
+            )
             for tp, at in offsets.items()
-            if tp.partition != left_out
         }
 
     def _batch(self, base: int) -> bytes:
@@ -332,7 +333,7 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     # Four records a batch. A batch that is larger than the others is asked for alone.
-    monkeypatch.setattr(at_position, "fetch_together", lambda _, offsets, **__: made.source.fetched(offsets))
+    monkeypatch.setattr(at_position, "answers_together", lambda _, offsets, **__: made.source.fetched(offsets))
     monkeypatch.setattr(at_position, "fetch_one", lambda _, tp, offset, **__: made.source.fetched({tp: offset}, -1)[tp])
     return made
 
@@ -372,6 +373,16 @@ def test_record_from_the_future_hides_no_old_one_behind_it(world: World, partiti
     assert facts.late == {TopicPartition("t", partition)} and not facts.racing and not facts.unknown
     world.source.age_s |= {43: 1.0}
     assert not world.gather().late, "it is in the batch that comes next"
+
+
+def test_partition_whose_leader_has_not_answered_is_not_asked_for_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quota is waited out for as long as the broker says, and a leader until the connection gives up."""
+    asked: list[TopicPartition] = []
+    monkeypatch.setattr(at_position, "answers_together", lambda *_, **__: {})
+    monkeypatch.setattr(at_position, "fetch_one", lambda _, tp, *__, **___: asked.append(tp))
+    assert at_position.times_at(world.target.wire, {TopicPartition("t", 0): 7}) == {} and not asked
 
 
 def test_old_records_that_have_just_come_are_not_late(world: World) -> None:
