@@ -1089,6 +1089,17 @@ class PlanNotKept(InputError):
         kept, and each that a tail goes by."""
 
 
+class PlanUnreadable(InputError):
+    """The target holds a plan that this version can't load, and no newer one has made it."""
+
+    mirror: str
+    plan_hash: str
+    cause: str
+    what = "plan {plan_hash:.12} of mirror {mirror!r} can't be loaded from the target's ledger"
+    remedy = """Go on with the version of airflow-mirror that made it. Or retire the mirror ('airflow-mirror retire') and
+        plan it anew: with that version if it can, since this one does not know which settings its topics had."""
+
+
 class LedgerMissing(InputError):
     """The target has no ledger, and what is to be done is no beginning."""
 

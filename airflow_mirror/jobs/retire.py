@@ -20,7 +20,7 @@ from functools import cached_property, partial
 from airflow_mirror.common.policy import TRACES, progress_group, scratch_topic, starts_group
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.errors import LedgerNewer, PlanNotKept, TryAgain
+from airflow_mirror.errors import LedgerNewer, PlanNotKept, PlanUnreadable, TryAgain
 from airflow_mirror.jobs.decommission import Step, require_at_rest
 from airflow_mirror.jobs.runner.active import Watch
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -203,7 +203,7 @@ class Retirement:
         """The last plan, and of earlier ones that are kept what those after them have left out and what is on hold.
 
         A topic that is gone from the source is in no later plan, and its copy stays. Empty: an earlier try has removed
-        the last one, after it had restored the settings.
+        the last one, after it had restored the settings; or it can't be loaded, and :meth:`left` says what stays.
         """
         last = ledger_store.last_hash(self.ledger.values(), self.mirror)
         left = {topic for topic, one in self._owned().items() if one.opened_by is None}
@@ -211,7 +211,7 @@ class Retirement:
         for plan_hash in [] if last is None else [last, *ledger_store.hashes(self.keys.read(), self.mirror)[::-1]]:
             try:
                 plan = ledger_store.fetch(plan_hash, self.mirror, self.target, self.ledger)
-            except PlanNotKept:
+            except (PlanNotKept, PlanUnreadable):
                 if not found:  # what older ones say was right before the last one was made
                     break
                 continue

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from airflow_mirror.errors import InputError
+from airflow_mirror.errors import InputError, PlanUnreadable
 from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.model import Amendment, Plan, TopicPlan
 
@@ -26,12 +26,13 @@ def next_amendment(plan: Plan, topics: Sequence[TopicPlan], findings: Sequence[F
 def amended(plan: Plan, amendments: Sequence[Amendment]) -> Plan:
     """Return a plan with further amendments: its topics are all, its hash stays that of the rule.
 
-    :raises InputError: one of them does not continue the plan.
+    :raises PlanUnreadable: one of them does not continue the plan.
     """
     topics, known, after = {t.source_topic: t for t in plan.topics}, dict(plan.known_topics), plan.revision
     for number, one in enumerate(amendments, len(plan.amendments) + 1):
         if (one.plan, one.number, one.after) != (plan.hash, number, after):
-            raise InputError(f"amendment {one.number} does not continue plan {plan.hash[:12]}. Make a new plan.")
+            cause = f"amendment {one.number} does not continue plan {plan.hash[:12]}"
+            raise PlanUnreadable(plan.mirror.name, plan.hash, cause)
         topics |= {t.source_topic: t for t in one.topics}
         known |= {t.target_topic: t.mode for t in one.topics}
         after = one.hash
@@ -56,9 +57,8 @@ def chain(found: Mapping[str, Amendment], plan_hash: str, revision: str) -> list
     links: list[Amendment] = []
     while revision != plan_hash:
         if revision not in found:
-            raise InputError(
-                f"the target's ledger lacks amendment {revision[:12]} of plan {plan_hash[:12]}. Make a new plan."
-            )
+            what = f"the target's ledger lacks amendment {revision[:12]} of plan {plan_hash[:12]}"
+            raise InputError(what, remedy="Make a new plan.")
         links.append(found[revision])
         revision = found[revision].after
     return links[::-1]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
-from airflow_mirror.errors import InputError, LedgerMissing, PlanNotKept, TryAgain
+from airflow_mirror.errors import InputError, LedgerMissing, PlanNotKept, PlanUnreadable, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger import state
 from airflow_mirror.ledger.decisions import Decisions, Values
@@ -190,7 +190,7 @@ def with_amendments(plan: Plan, target: ClusterAdmin, ledger: Decisions) -> Plan
 
     What :func:`.owned.with_key_partitions` knows is in it.
 
-    :raises LedgerLost: nobody knows what was decided. :raises InputError: an amendment is not there, or not readable.
+    :raises LedgerLost: nobody knows what was decided. :raises PlanUnreadable: an amendment is not there, or not readable.
     """
     try:
         values = ledger.values()
@@ -204,11 +204,17 @@ def with_amendments(plan: Plan, target: ClusterAdmin, ledger: Decisions) -> Plan
 
 
 def amendments_in(found: Mapping[str, bytes], mirror: str, plan_hash: str, last: str) -> list[Amendment]:
-    """Return a plan's amendments up to ``last`` from the target's state, in order. :raises InputError: one is missing."""
+    """Return a plan's amendments up to ``last`` from the target's state, in order.
+
+    :raises PlanUnreadable: one is missing, or can't be read.
+    """
     names = AMENDMENT.under(found, mirror, plan_hash)
-    texts = (AMENDMENT.text(found, mirror, plan_hash, name) for name in names)
-    known = (Amendment.from_json(text) for text in texts if text is not None)
-    return chain({one.hash: one for one in known}, plan_hash, last)
+    texts = [AMENDMENT.text(found, mirror, plan_hash, name) for name in names]
+    try:
+        known = [Amendment.from_json(text) for text in texts if text is not None]
+        return chain({one.hash: one for one in known}, plan_hash, last)
+    except InputError as e:
+        raise PlanUnreadable(mirror, plan_hash, e.what) from e
 
 
 def last_between(
@@ -219,8 +225,8 @@ def last_between(
 
     :param told: is told why one that was made does not count.
     :raises LedgerLost: nobody knows. :raises LedgerNewer: a newer version of the package made it.
-    :raises InputError: it can't be loaded. Passed over, what it alone knows would be lost: settings before the hold, and
-        where topics began.
+    :raises PlanUnreadable: it can't be loaded. Passed over, what it alone knows would be lost: settings before the hold,
+        and where topics began.
     """
     try:
         plan_hash = last_hash(ledger.values(), mirror)
@@ -258,7 +264,7 @@ def plan_in(found: Mapping[str, bytes], mirror: str, plan_hash: str) -> Plan:
     """Return a plan from the target's state.
 
     :raises PlanNotKept: it is not there, or not complete. :raises LedgerNewer: a newer version of the package made it.
-    :raises InputError: what is there is not this plan, or an older version made it.
+    :raises PlanUnreadable: what is there is not this plan, or an older version made it.
     """
     text = PLAN.text(found, mirror, plan_hash)
     if text is None:
@@ -268,9 +274,9 @@ def plan_in(found: Mapping[str, bytes], mirror: str, plan_hash: str) -> Plan:
     except InputError as e:
         if newer := _newer_parts(text):
             raise PLAN.unread(newer, mirror, plan_hash) from e
-        raise
+        raise PlanUnreadable(mirror, plan_hash, e.what) from e
     if plan.hash != plan_hash:
-        raise InputError(f"the target's ledger holds plan {plan.hash} as {plan_hash}. Make the plan again.")
+        raise PlanUnreadable(mirror, plan_hash, f"the target's ledger holds plan {plan.hash} as {plan_hash}")
     return plan
 
 

@@ -24,6 +24,7 @@ from airflow_mirror.plan.findings import LEVELS, Finding, Judged
 from airflow_mirror.wording import listed
 
 VERSION = PLAN.version
+_AGAIN = "Make it again with PlanMirrorOperator."
 
 # Measured on two shared cores, one partition, one replica; lower bounds for real machines.
 PRIME_OFFSETS_PER_S = 6_000_000
@@ -182,7 +183,8 @@ class Amendment:
         try:
             values = json.loads(text)
             if values.pop("v") != AMENDMENT.version:
-                raise InputError("an amendment was written by another version. Install the one that the tail has.")
+                what = "an amendment was written by another version"
+                raise InputError(what, remedy="Install the one that the tail has.")
             topics, findings = values.pop("topics"), values.pop("findings")
             return cls(
                 **values,
@@ -190,7 +192,7 @@ class Amendment:
                 findings=tuple(Finding(**f) for f in findings),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as e:
-            raise InputError(f"not an amendment: {e!r}. Make a new plan.") from e
+            raise InputError(f"not an amendment: {e!r}", remedy="Make a new plan.") from e
 
     def _content(self) -> dict[str, Any]:
         return _as_loaded(_without_unset(asdict(self)))
@@ -332,7 +334,7 @@ class Plan(Judged):
         try:
             values = json.loads(text)
             if values.pop("version") != VERSION:
-                raise InputError(f"the plan is not of version {VERSION}. Make it again with PlanMirrorOperator.")
+                raise InputError(f"the plan is not of version {VERSION}", remedy=_AGAIN)
             written = values.pop("hash")
             plan = cls(
                 **{
@@ -348,9 +350,10 @@ class Plan(Judged):
                 }
             )
         except (AttributeError, KeyError, TypeError, ValueError, InvalidField) as e:
-            raise InputError(f"not a plan: {e!r}. Make it again with PlanMirrorOperator.") from e
+            raise InputError(f"not a plan: {e!r}", remedy=_AGAIN) from e
         if plan.hash != written:
-            raise InputError("the plan was edited: its hash is not that of its content. Make a new plan instead.")
+            what = "the plan was edited: its hash is not that of its content"
+            raise InputError(what, remedy="Make a new plan instead.")
         return plan
 
     @classmethod

@@ -167,6 +167,7 @@ def samples() -> list[e.MirrorError]:
         e.RollbackRefused("m", FEW),
         e.RollbackRefused("m", TOPICS),
         e.PlanNotKept("m", PLAN),
+        e.PlanUnreadable("m", PLAN, "the cause"),
         e.LedgerMissing(),
         e.LedgerLost("the cause"),
         e.DecidedLate(FEW),

@@ -18,7 +18,7 @@ from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.errors import PlanNotKept
 from airflow_mirror.jobs.runner.active import ActiveTail
 from airflow_mirror.ledger import chain
-from airflow_mirror.ledger.records import ACTIVE
+from airflow_mirror.ledger.records import ACTIVE, PLAN
 from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.direction import FAILOVER, Direction, turn
 from airflow_mirror.plan.mm2_topics import mark, marked
@@ -200,6 +200,19 @@ def test_settings_that_no_plan_knows_are_named(
     own(target, "m", "t")
     assert run(target, tmp_path) == 0
     assert "stays      t: its settings; no plan that is kept says what they were to be" in capsys.readouterr().out
+
+
+def test_last_plan_that_can_not_be_loaded_keeps_no_mirror(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing else ends a mirror that can't be planned again. What its plan alone knows is named before that."""
+    own(target, "m", "t")
+    ledger_store.keep(PLANNED, target.state, target.ledger)
+    older = PLANNED.to_json().replace('"version": 2', '"version": 1')
+    target.state.write(PLAN.pieces(older, "m", PLANNED.hash))
+    assert run(target, tmp_path) == 0 and "t: its settings; no plan that is kept" in capsys.readouterr().out
+    assert run(target, tmp_path, "--yes") == 0
+    assert not [key for key in target.state.read() if key.startswith("plan/")]
 
 
 def test_long_lists_are_cut_for_people_only(target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
