@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.errors import InputError, LedgerNewer, PlanNotKept, PlanUnreadable, TryAgain
+from airflow_mirror.errors import InputError, LedgerNewer, MissingRight, PlanNotKept, PlanUnreadable, TryAgain
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger import state
 from airflow_mirror.ledger.records import PLAN
@@ -115,6 +115,20 @@ def test_last_plan_that_can_not_be_loaded_is_not_passed_over(
     with pytest.raises(PlanUnreadable, match=rf"plan {a_plan().hash[:12]} .*{why}") as caught:
         ledger_store.last_between(a_plan().mirror.name, None, None, ledger, print)  # type: ignore[arg-type]
     assert "Make" not in str(caught.value), "another plan is what was refused"
+
+
+def test_right_that_is_lacking_is_not_taken_for_a_plan_that_can_not_be_loaded(
+    stored: Callable[[Any], MemoryLedger], plans: MemoryState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, lacking = stored({}), MissingRight("read the state", "TOPIC_AUTHORIZATION_FAILED", "User:m")
+
+    def refuse() -> dict[str, bytes]:
+        raise lacking
+
+    monkeypatch.setattr(plans, "read", refuse)
+    with pytest.raises(MissingRight) as caught:
+        ledger_store.last_between(a_plan().mirror.name, None, None, ledger)  # type: ignore[arg-type]
+    assert caught.value is lacking
 
 
 @pytest.mark.parametrize(
