@@ -209,20 +209,15 @@ class NothingMatches(InputError):
 
 
 class AuthenticationFailed(InputError):
-    """A broker refused the credentials."""
+    """A broker refused the credentials, or whoever gives tokens did. :param refused: then, who gives what not."""
 
     role: str
     bootstrap: str
     cause: str
     remedy: str = "Check security.protocol, sasl.mechanism, user and password of the connection."
-    what = "{role} cluster: the broker at {bootstrap} refused to authenticate this client"
-
-
-class TokenRefused(AuthenticationFailed):
-    """Who gives tokens for a cluster refused this client, so no broker was asked. :param refused: who gives what not."""
-
     refused: str = ""
-    what = "{role} cluster: {refused}"
+    said = property(lambda e: e.refused or f"the broker at {e.bootstrap} refused to authenticate this client")
+    what = "{role} cluster: {said}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,7 +58,9 @@ def samples() -> list[e.MirrorError]:
         blocked(FEW),
         e.AuthenticationFailed("source", "broker:9092", "wrong password."),
         e.AuthenticationFailed("source", "broker:9092", "wrong password", "The remedy."),
-        e.TokenRefused("source", "broker:9092", "invalid_client", "The remedy.", "the token endpoint gives no token"),
+        e.AuthenticationFailed(
+            "source", "broker:9092", "invalid_client", "The remedy.", "the token endpoint gives no token"
+        ),
         e.MissingRight("describe 'orders'", "TOPIC_AUTHORIZATION_FAILED", "User:mirror"),
         e.RequestRefused("create 'orders'", 44, "POLICY_VIOLATION"),
         e.RequestRefused("create 'orders'", 44, "POLICY_VIOLATION", "too few replicas", "a policy refuses it"),

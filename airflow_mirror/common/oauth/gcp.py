@@ -15,7 +15,7 @@ from typing import Any
 from airflow_mirror.common.addresses import parse_bootstrap
 from airflow_mirror.common.oauth.extra import library
 from airflow_mirror.common.oauth.tokens import Get, Maker, Token
-from airflow_mirror.errors import ClusterUnreachable, InputError, InvalidField, TokenRefused
+from airflow_mirror.errors import AuthenticationFailed, ClusterUnreachable, InputError, InvalidField
 
 KEY, CONTENT = "sasl.gcp.key", "sasl.gcp.key.base64"
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
@@ -55,7 +55,7 @@ def maker(get: Get, role: str, bootstrap: str) -> Maker:
             remedy = (
                 f"Give this host a service account, or set {KEY} in the connection to the file of a key; check its clock."
             )
-            raise TokenRefused(role, bootstrap, str(e), remedy, refused) from None
+            raise AuthenticationFailed(role, bootstrap, str(e), remedy, refused) from None
         return _token(account)
 
     return Maker(make, lambda said: _RIGHTS)

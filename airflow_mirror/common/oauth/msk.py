@@ -19,7 +19,7 @@ from typing import Any
 from airflow_mirror.common.addresses import parse_bootstrap
 from airflow_mirror.common.oauth.extra import library
 from airflow_mirror.common.oauth.tokens import Get, Maker, Token
-from airflow_mirror.errors import ClusterUnreachable, InputError, InvalidField, MirrorError, TokenRefused
+from airflow_mirror.errors import AuthenticationFailed, ClusterUnreachable, InputError, InvalidField, MirrorError
 
 REGION, PROFILE, ROLE = "sasl.aws.region", "sasl.aws.profile", "sasl.aws.role.arn"
 SESSION, EXTERNAL_ID, STS_REGION = "sasl.aws.role.session.name", "sasl.aws.role.external.id", "sasl.aws.sts.region"
@@ -141,7 +141,7 @@ class _Credentials:
     def frozen(self) -> Any:
         """Return a key, its secret and the session's token that belong together.
 
-        :raises InputError: there are none. :raises TokenRefused: AWS gives none, or a person has to renew them.
+        :raises InputError: there are none. :raises AuthenticationFailed: AWS gives none, or a person has to renew them.
         :raises ClusterUnreachable: AWS can't be asked.
         """
         from botocore.exceptions import BotoCoreError, ClientError
@@ -182,10 +182,10 @@ class _Credentials:
             return ClusterUnreachable(self._role, self._bootstrap, f"AWS gave no credentials: {said}")
         return self._refused(said)
 
-    def _refused(self, said: str) -> TokenRefused:
+    def _refused(self, said: str) -> AuthenticationFailed:
         refused = f"AWS gives no credentials for {self._get(ROLE) or 'this host'}"
         remedy = _told(said, _STS) or "Ask whoever owns the role."
-        return TokenRefused(self._role, self._bootstrap, said, remedy, refused)
+        return AuthenticationFailed(self._role, self._bootstrap, said, remedy, refused)
 
     def _failed(self, error: Exception) -> MirrorError:
         name = type(error).__name__

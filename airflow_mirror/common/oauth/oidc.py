@@ -13,7 +13,7 @@ import urllib.request
 
 from airflow_mirror.common.certificates import trust
 from airflow_mirror.common.oauth.tokens import Get, Maker, Token, extensions_of
-from airflow_mirror.errors import ClusterUnreachable, InvalidField, TokenRefused
+from airflow_mirror.errors import AuthenticationFailed, ClusterUnreachable, InvalidField
 
 _TIMEOUT_S = 20.0
 _URL = "sasl.oauthbearer.token.endpoint.url"
@@ -65,7 +65,7 @@ def maker(get: Get, role: str, bootstrap: str) -> Maker:
                     _raise_if_redirected(e, url)
                     if refused := _refusal(e):
                         told = f"the token endpoint {url} refuses this client"
-                        raise TokenRefused(role, bootstrap, *refused, told) from None
+                        raise AuthenticationFailed(role, bootstrap, *refused, told) from None
             if isinstance(why := getattr(e, "reason", None), ssl.SSLCertVerificationError):
                 remedy = f"Give the certificate of its CA: {_CA}.location, or {_CA}.pem. Or correct the address."
                 raise InvalidField(_URL, url, f"its certificate is refused: {why.verify_message}", remedy) from None

@@ -17,7 +17,7 @@ from google.auth.exceptions import TransportError
 
 from airflow_mirror.common.oauth import tokens
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import ClusterUnreachable, InputError, InvalidField, MirrorError, TokenRefused
+from airflow_mirror.errors import AuthenticationFailed, ClusterUnreachable, InputError, InvalidField, MirrorError
 from airflow_mirror.wire.login import _mechanism
 from airflow_mirror.wire.settings import WireSettings
 from tests.clouds import Server, serving
@@ -129,7 +129,7 @@ def test_key_that_is_none_is_refused_before_a_connection(more: dict[str, str], s
 
 def test_refusal_by_google_and_a_google_that_is_not_there(key: dict[str, Any], google: Server) -> None:
     google.answers[:] = [(400, json.dumps({"error": "invalid_grant", "error_description": "Invalid JWT Signature."}))]
-    with pytest.raises(TokenRefused, match="target cluster: Google gives no token.*Invalid JWT Signature.*clock"):
+    with pytest.raises(AuthenticationFailed, match="target cluster: Google gives no token.*Invalid JWT Signature.*clock"):
         parts(built(**{"sasl_gcp_key_base64": encoded(key)}))
     elsewhere = encoded(key | {"token_uri": "http://127.0.0.1:1"})
     with pytest.raises(ClusterUnreachable, match="Google gave no token"):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from airflow_mirror.config import ClientConfig, load
-from airflow_mirror.errors import AuthenticationFailed, ClusterUnreachable, InputError, InvalidField, TokenRefused
+from airflow_mirror.errors import AuthenticationFailed, ClusterUnreachable, InputError, InvalidField
 from airflow_mirror.wire.login import _mechanism, log_in
 from airflow_mirror.wire.settings import WireSettings
 from tests.clouds import Server, assumed, own_key, refused, serving
@@ -145,7 +145,7 @@ def test_token_of_a_session_lives_no_longer_than_the_session_may(sts: Server) ->
 def test_role_that_is_not_given_says_why_and_what_to_do(sts: Server, code: str, message: str, says: str) -> None:
     sts.answers.append((403, refused(code, message)))
     with pytest.raises(
-        TokenRefused, match=f"target cluster: AWS gives no credentials for {ROLE}: {code}.*{says}"
+        AuthenticationFailed, match=f"target cluster: AWS gives no credentials for {ROLE}: {code}.*{says}"
     ) as caught:
         signed(built(sasl_aws_role_arn=ROLE))
     assert "s3cr3t" not in str(caught.value)

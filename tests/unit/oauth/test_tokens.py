@@ -17,7 +17,7 @@ import pytest
 from airflow_mirror.common.oauth.tokens import Maker, Token, Tokens
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.loop.retries import Verdict, verdict
-from airflow_mirror.errors import ClusterUnreachable, InvalidField, TokenRefused, TryAgain
+from airflow_mirror.errors import AuthenticationFailed, ClusterUnreachable, InvalidField, TryAgain
 from airflow_mirror.wire.login import _mechanism
 from airflow_mirror.wire.settings import WireSettings
 from sandbox.certificates import Authority
@@ -190,7 +190,7 @@ def test_refusal_for_good_says_what_to_correct_and_only_codes_of_the_answer(
 ) -> None:
     url, _seen, answers = token_endpoint
     answers.append((status, {"error": code, "error_description": f"{more} {SECRET}"}))
-    with pytest.raises(TokenRefused, match=says) as caught:
+    with pytest.raises(AuthenticationFailed, match=says) as caught:
         _mechanism(oidc(url), "b1").auth_bytes()
     assert SECRET not in str(caught.value)
     assert verdict(caught.value) is Verdict.STOP
