@@ -19,7 +19,7 @@ from airflow_mirror.cutover.failover.record import Cut, Record
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.intent import ACL, Intent
-from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord, as_recorded
+from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord, StepRecord, as_recorded
 from airflow_mirror.cutover.report_store import ReportStore, text_in
 from airflow_mirror.cutover.rollback.reverse import reverse_of
 from airflow_mirror.cutover.swap import swap_fence
@@ -243,6 +243,7 @@ class World:
         report = CutoverReport(
             mirror=MIRROR.name, plan_hash=PLAN.hash, id="before", outcome=DONE, state="CUT_OVER",
             ends=[{"topic": tp.topic, "partition": 0, "end": CUT} for tp in TPS],
+            steps=[StepRecord(name="fence", status="done", started=1.0)],
             fence=FenceRecord(
                 kind="acl", name="acl", intent=as_recorded(intent), requested=1.0, opened=2.0, kept=True, unseen="",
                 proven=1.5,
