@@ -137,7 +137,7 @@ class GroupPosition:
     metadata: str = ""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class GroupCommit:
     """What became of the positions of one group. Nobody knows it of those in neither set: an answer was lost.
 
