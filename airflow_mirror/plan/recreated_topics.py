@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from airflow_mirror.errors import LedgerMissing
+from airflow_mirror.kafka.model import same_topic
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.inventory import Inventory, TopicState
@@ -41,7 +42,7 @@ def created_again(
     filled = {t: state.info.topic_id for t, state in there.topics.items() if any(state.ends.values())}
     ours = of_mirror(values, mirror.name, source_id, {t: topic_id for t, topic_id in filled.items() if t in names})
     held = {t: one.source_topic_id for t, one in ours.items() if one.source_topic_id}
-    return {names[t].name: t for t, held_id in sorted(held.items()) if names[t].topic_id not in ("", held_id)}
+    return {names[t].name: t for t, held_id in sorted(held.items()) if not same_topic(held_id, names[t].topic_id)}
 
 
 def sentence(target_topic: str) -> tuple[str, str]:
