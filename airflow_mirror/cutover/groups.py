@@ -16,9 +16,8 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.attempt import Attempt, Settled
 from airflow_mirror.cutover.groups_at_rest import EMPTY, Positions, come_to_rest, moving, positions_of, selected
 from airflow_mirror.cutover.quiet import still_quiet
-from airflow_mirror.cutover.report import GroupRecord
+from airflow_mirror.cutover.report import TARGET, GroupRecord, place_of
 from airflow_mirror.cutover.request import Offsets
-from airflow_mirror.cutover.restoring import at_source, at_target
 from airflow_mirror.errors import (
     GroupActive,
     GroupAhead,
@@ -215,7 +214,7 @@ def _leave_checkpoints(run: Attempt) -> int:
     metadata = _metadata(run, [record.group for record in run.report.groups])
     places = [
         Checkpoint(
-            record.group, to := at_target(row), row["source_offset"], row["target_offset"],
+            record.group, to := place_of(row, TARGET), row["source_offset"], row["target_offset"],
             metadata[record.group].get(to, ""),
         )
         for record in run.report.groups
@@ -251,7 +250,7 @@ def _commit(run: Attempt, settled: Mapping[str, Settled]) -> None:
     before = {group: _snapshot(positions) for group, positions in there.items()} | {r.group: r.before for r in again}
     # Until this round's are committed, those of the rounds before are there, and a restore must know them as ours.
     set_already = {
-        (record.group, at_source(row)): [*row["earlier"], row["target_offset"]]
+        (record.group, place_of(row)): [*row["earlier"], row["target_offset"]]
         for record in again
         for row in record.positions
     }

@@ -23,6 +23,7 @@ from airflow_mirror.ledger.kinds import known
 from airflow_mirror.ledger.records import REPORT
 
 JSON_NAME, HTML_NAME = "report.json", "report.html"
+TARGET = "target_topic"  # in rows of groups' positions, which have both sides
 _LAG_EVERY_S = 1.0
 
 # Outcomes of an attempt as a whole.
@@ -99,6 +100,11 @@ def _object(values: Mapping[str, Any], made: Mapping[str, str]) -> str:
     return f"{{{','.join(f'{_json(name)}:{made.get(name) or _json(values[name])}' for name in sorted(values))}}}"
 
 
+def place_of(row: Mapping[str, Any], topic: str = "topic") -> TopicPartition:
+    """Return the partition of a report's row. :param topic: which of its keys names the topic; or :data:`TARGET`."""
+    return TopicPartition(row[topic], row["partition"])
+
+
 def as_recorded(intent: Intent) -> dict[str, Any]:
     """Return an intent with the topics of its plan by name, as JSON has it."""
     # Those that it is not about as well: its places count them.
@@ -129,12 +135,12 @@ class GroupRecord:
     @property
     def on_source(self) -> dict[TopicPartition, int]:
         """Its committed offsets on the source, by source partition."""
-        return {TopicPartition(row["topic"], row["partition"]): row["source_offset"] for row in self.positions}
+        return {place_of(row): row["source_offset"] for row in self.positions}
 
     @property
     def on_target(self) -> dict[TopicPartition, int]:
         """The offsets that it was given on the target, by target partition."""
-        return {TopicPartition(row["target_topic"], row["partition"]): row["target_offset"] for row in self.positions}
+        return {place_of(row, TARGET): row["target_offset"] for row in self.positions}
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict, of the record's own rows."""
@@ -251,7 +257,7 @@ class CutoverReport:
     @property
     def cut(self) -> dict[TopicPartition, int]:
         """By source partition, the end at which a cutover or a failover leaves both sides; empty before it is known."""
-        return {TopicPartition(row["topic"], row["partition"]): row["end"] for row in self.ends}
+        return {place_of(row): row["end"] for row in self.ends}
 
     @property
     def predicted(self) -> dict[str, Any]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
 
-from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.decided_fence import pinned_plan
 from airflow_mirror.cutover.decision import fence_state
 from airflow_mirror.cutover.groups_at_rest import Positions
 from airflow_mirror.cutover.platform import Side
-from airflow_mirror.cutover.report import CutoverReport, GroupRecord
+from airflow_mirror.cutover.report import TARGET, CutoverReport, GroupRecord, place_of
 from airflow_mirror.errors import (
     CutoverTakenOver,
     MirrorCutOver,
@@ -23,6 +21,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger.decisions import Values
+from airflow_mirror.ledger.records import TOPIC
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 from airflow_mirror.plan.owned import began_anew, owners
 from airflow_mirror.wording import some
@@ -36,7 +35,8 @@ def restore_while_shut(target: Side, mirror: str, report: CutoverReport, permit:
     :raises LedgerNewer: a newer version of the package says whose one of the topics is.
     """
     ledger = target.ledger
-    left = not_active(report, ledger.values())
+    topics = {row["target_topic"] for record in report.groups for row in record.positions}
+    left = _not_active(topics, report.mirror, ledger.values())
 
     def shut() -> None:
         permit()
@@ -46,7 +46,7 @@ def restore_while_shut(target: Side, mirror: str, report: CutoverReport, permit:
         # Asked with each request: a failover may be forced amid the groups.
         if (now := _failover(target, mirror, values)) is not None:
             raise MirrorCutOver(mirror, [], now.at)
-        if not_active(report, values) != left:
+        if _not_active(topics, report.mirror, values) != left:
             raise TryAgain(f"topics of mirror {mirror!r} passed on while its groups were restored")
 
     try:
@@ -102,8 +102,8 @@ def _restore(target: ClusterAdmin, record: GroupRecord, now: Positions, left: li
 
     :param left: receives the group if it keeps positions where it had none.
     """
-    before = {at_source(row): GroupPosition(row["offset"], row["metadata"]) for row in record.before}
-    ours = {at_target(row): (row["target_offset"], *row.get("earlier", ())) for row in record.positions}
+    before = {place_of(row): GroupPosition(row["offset"], row["metadata"]) for row in record.before}
+    ours = {place_of(row, TARGET): (row["target_offset"], *row.get("earlier", ())) for row in record.positions}
     # Only positions that are still as this cutover set them; whoever has moved a position since then knows more.
     # Of this round, or of an earlier one: a process that dies between two rounds leaves either in the partitions.
     still_ours = [tp for tp, offsets in ours.items() if tp in now and now[tp].offset in offsets]
@@ -119,28 +119,18 @@ def _restore(target: ClusterAdmin, record: GroupRecord, now: Positions, left: li
     return bool(changed)
 
 
-def not_active(report: CutoverReport, values: Values) -> frozenset[str]:
-    """Return target topics of a report's positions that are not its mirror's by now, or are in production.
+def _not_active(topics: Collection[str], mirror: str, values: Values) -> frozenset[str]:
+    """Return those target topics that are not the mirror's by now, or are in production.
 
     :raises LedgerNewer: a newer version of the package says whose one of them is.
     """
-    owned, newer = owners(values)
-    topics = {row["target_topic"] for record in report.groups for row in record.positions}
-    if unknown := sorted(topics & newer.keys()):
-        raise newer[unknown[0]]
+    # What is decided about these alone: it is asked with each request, and a ledger knows thousands.
+    owned, newer = owners({key: values[key] for key in map(TOPIC.key, topics) if key in values})
+    if newer:
+        raise newer[min(newer)]
     # A topic that nobody has was given up, and whoever reads it is not known here.
     return frozenset(
         topic
         for topic in topics
-        if (one := owned.get(topic)) is None or one.mirror != report.mirror or one.opened_by is not None or one.released
+        if (one := owned.get(topic)) is None or one.mirror != mirror or one.opened_by is not None or one.released
     )
-
-
-def at_source(row: Mapping[str, Any]) -> TopicPartition:
-    """Return the source partition of a row of a report's positions."""
-    return TopicPartition(row["topic"], row["partition"])
-
-
-def at_target(row: Mapping[str, Any]) -> TopicPartition:
-    """Return the target partition of such a row."""
-    return TopicPartition(row["target_topic"], row["partition"])
