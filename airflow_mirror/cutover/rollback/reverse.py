@@ -82,7 +82,7 @@ def reverse_plan(
 
     :param exclude_topics: topics that it leaves out.
     :param probe: try out on a scratch topic what the old source allows. :param but: a check that does not count.
-    :param planner: see :func:`arm`.
+    :param planner: see :func:`.arm.arm`.
     """
     known = {t.source_topic: "identical" for t in plan.topics}
     try:
