@@ -39,6 +39,7 @@ class Broker:
         self.deaf_to: set[int] = set()
         self.sessions = Sessions()
         self.deaf = threading.Event()  # a request has come that it is deaf to
+        self._port_holder: socket.socket | None = None
         self._listener: socket.socket | None = None
         self._links: set[_Link] = set()
         self._lock = threading.Lock()
@@ -56,8 +57,9 @@ class Broker:
 
     def start(self) -> None:
         """Listen."""
-        self._listener = socket.create_server(("127.0.0.1", self.port))
-        self.port = self._listener.getsockname()[1]
+        if self._port_holder is None:
+            self._hold_port()
+        self._listener = socket.create_server(("127.0.0.1", self.port), reuse_port=True)
         threading.Thread(target=self._accept, args=(self._listener,), name=f"broker-{self.node_id}", daemon=True).start()
 
     def stop(self) -> None:
@@ -70,12 +72,26 @@ class Broker:
             listener.close()
         self.disconnect()
 
+    def close(self) -> None:
+        """Stop, and give the port back."""
+        self.stop()
+        if self._port_holder is not None:
+            self._port_holder.close()
+
     def disconnect(self) -> None:
         """Reset every connection; new ones are taken."""
         with self._lock:
             links, self._links = self._links, set()
         for link in links:
             link.reset()
+
+    def _hold_port(self) -> None:
+        # A socket that never listens. Without it another cluster may get the port while the broker is stopped: a client
+        # of this one would then ask that one, and find its topics created again.
+        holder = self._port_holder = socket.socket()
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind(("127.0.0.1", self.port))
+        self.port = holder.getsockname()[1]
 
     def _accept(self, listener: socket.socket) -> None:
         while True:

@@ -106,7 +106,7 @@ class DrivenCluster:
         """Stop all brokers."""
         self.script.clear()
         for broker in self.brokers.values():
-            broker.stop()
+            broker.close()
 
     def failed(self, error: Exception) -> None:
         """Keep a broker's own error: the ``with`` block raises the first."""

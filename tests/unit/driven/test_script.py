@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 
@@ -221,6 +222,17 @@ def test_a_broker_of_another_version_is_imitated(cluster: DrivenCluster) -> None
         connection = wire.any_connection()
         assert 65 not in connection.api_versions
         assert connection.api_versions[18] == (0, 1)
+
+
+def test_nobody_gets_the_port_of_a_broker_that_is_stopped(cluster: DrivenCluster) -> None:
+    address = cluster.brokers[2].address
+    cluster.kill(2)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address, timeout=WAIT_S)
+    with pytest.raises(OSError, match="in use"):
+        socket.create_server(address)
+    cluster.restart(2)
+    socket.create_connection(address, timeout=WAIT_S).close()
 
 
 def test_an_error_inside_the_broker_fails_the_test() -> None:
