@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -154,6 +155,16 @@ def test_example_in_the_contributors_guide_is_a_check_of_a_plan() -> None:
     guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("How do I add a check?")[2]
     added = [line[1:] for line in guide.partition("```diff\n")[2].partition("```")[0].splitlines()]
     assert added and "\n".join(added) in Path(plan_checks.__file__).read_text(encoding="utf-8")
+
+
+def test_contributors_guide_names_every_module_that_has_checks() -> None:
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("How do I add a check?")[2]
+    named = re.findall(r"`([\w/*]+\.py)`", guide.partition("```")[0])
+    package = ROOT / "airflow_mirror"
+    having = {path for path in package.rglob("*.py") if "@CHECKS.check(" in path.read_text(encoding="utf-8")}
+    for name in named:
+        assert having & set(package.glob(name)), f"{name} has no checks"
+    assert not having - {path for name in named for path in package.glob(name)}
 
 
 @pytest.mark.parametrize(
