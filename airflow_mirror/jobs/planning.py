@@ -11,7 +11,7 @@ from dataclasses import replace
 from airflow_mirror.errors import LedgerMissing
 from airflow_mirror.jobs.start_memory import begun_at, copy_modes
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.ledger.decisions import Decisions, Values
+from airflow_mirror.ledger.decisions import Decisions, Ledger, Values
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, build
 from airflow_mirror.plan.build import Before
@@ -34,6 +34,7 @@ def planned(
     :param told: is told why an earlier plan does not count.
     :raises LedgerLost: nobody knows whose the topics are.
     """
+    Ledger(source).sound_out()  # asked for last, and usually there is none
     last = last_between(mirror.name, source, target, ledger, told)
     known = known_by_hand(mirror, source, target, ledger)
     values = decisions_of(ledger)

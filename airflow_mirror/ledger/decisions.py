@@ -40,6 +40,7 @@ SETTINGS = {
     "retention.ms": "-1",
     "unclean.leader.election.enable": "false",
 }
+_TRACES = (STATE, MAPS, WISHES)  # which a lost ledger leaves behind
 _PATIENCE_S = 60.0
 _LOOK_AGAIN_S = 2.0
 _NEWS_S = 30.0  # until every broker has heard of a new topic
@@ -76,6 +77,13 @@ class Ledger:
     def __init__(self, target: ClusterAdmin, patience_s: float = _PATIENCE_S) -> None:
         self._target, self._patience_s = target, patience_s
         self._fold, self._young, self._is_doubted = Fold(), Backoff(0.0), False
+
+    def sound_out(self) -> None:
+        """Begin to ask for a ledger that may be absent: it takes seconds to believe so, in which others can be asked.
+
+        :raises ClusterUnreachable: no broker answered.
+        """
+        self._target.wire.sound_out([DECISIONS, *_TRACES])
 
     def create(self) -> None:
         """Create the ledger unless it is there. May be repeated, and called by several at once.
@@ -132,7 +140,7 @@ class Ledger:
         # "There never was one" lets a plan create it and write to topics. So each trace that mirrors leave is asked
         # for, on its own: one question that is refused must not hide the answer to another.
         left, unlisted = list[str](), set[str]()
-        for name in (STATE, MAPS, WISHES):
+        for name in _TRACES:
             with suppress(InputError):
                 if self._target.topics([name]):
                     left.append(f"topic {name}")
@@ -224,6 +232,9 @@ class Ledger:
     def _there(self) -> TopicInfo:
         topic = self._listed(self._young)
         if topic is None:
+            if not self._is_doubted:
+                with suppress(TryAgain):  # what a lost ledger leaves behind, too: one by one, each would take seconds
+                    self.sound_out()
             self._is_doubted = True
             # A broker that has just started lists no topic: by its word alone a ledger would be lost, or never have been.
             if self._gone([DECISIONS]):

@@ -9,6 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -16,7 +17,7 @@ from airflow_mirror.common.addresses import Address, parse_bootstrap
 from airflow_mirror.common.closing import Closing
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import BrokerError, ClusterUnreachable, MirrorError, TryAgain
+from airflow_mirror.errors import BrokerError, ClusterUnreachable, MirrorError, MissingRight, TryAgain
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.connection import Connection, WireSettings
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
@@ -140,6 +141,16 @@ class Metadata(Closing):
                 present -= believed
                 gone |= believed
         return gone
+
+    def sound_out(self, topics: Iterable[str]) -> None:
+        """Ask a broker once for topics that may be absent: what it does not know is believed to be absent so much sooner.
+
+        Whoever will ask for several of them, one after the other, would otherwise wait for each. A refusal tells nothing.
+
+        :raises ClusterUnreachable: no broker answered.
+        """
+        with suppress(BrokerError, ConnectionLost, MissingRight):
+            self._read_metadata(sorted(topics), Backoff(0))
 
     def expect(self, topic: str) -> None:
         """Believe no earlier word that a topic does not exist: it was created, or seen, since."""

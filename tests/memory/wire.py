@@ -170,6 +170,9 @@ class MemoryWire:
             touching("topic", *names),
         )  # fmt: skip
 
+    def sound_out(self, topics: Iterable[str]) -> None:
+        """See WireCluster; absence is believed at once here."""
+
     def expect(self, topic: str) -> None:
         """See WireCluster; nothing is kept here."""
 

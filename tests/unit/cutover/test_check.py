@@ -60,7 +60,9 @@ class Topics(Described, Acls):
         super().__init__()
         self.names = (*names, *partitions)
         self.partitions = partitions
-        self.wire: Any = SimpleNamespace(refresh_present=lambda names: set(names).difference(self.names))
+        self.wire: Any = SimpleNamespace(
+            refresh_present=lambda names: set(names).difference(self.names), sound_out=lambda _: None
+        )
         self.offsets: dict[str, dict[TopicPartition, GroupPosition]] = {}
         self.states: dict[str, str] = {}
 

@@ -12,6 +12,7 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.policy import (
+    DECISIONS,
     MAPS,
     STATE,
     WISHES,
@@ -44,7 +45,11 @@ class Target:
     def __init__(self, *topics: str, groups: Collection[str] = (), ids: Collection[str] = ()) -> None:
         self._topics, self._groups, self._ids, self.created = topics, groups, ids, list[str]()
         self.may_see, self.is_young = True, False
-        self.wire = SimpleNamespace(refresh_present=lambda names: set(names) - set(topics), expect=lambda _: None)
+        self.sounded_out = list[str]()
+        self.wire = SimpleNamespace(
+            refresh_present=lambda names: set(names) - set(topics), expect=lambda _: None,
+            sound_out=self.sounded_out.extend,
+        )  # fmt: skip
 
     def topics(self, names: Collection[str]) -> dict[str, Any]:
         there = () if self.is_young else self._topics
@@ -109,6 +114,14 @@ def test_without_any_of_it_there_never_was_one() -> None:
     target: Any = NOTHING
     with pytest.raises(LedgerMissing):
         Ledger(target).values()
+
+
+def test_ledger_and_what_it_leaves_behind_are_asked_for_together() -> None:
+    """Believed to be absent one after the other, each takes seconds."""
+    target: Any = Target()
+    with pytest.raises(LedgerMissing):
+        Ledger(target).values()
+    assert target.sounded_out == [DECISIONS, STATE, MAPS, WISHES]
 
 
 def test_who_may_not_see_groups_goes_by_what_it_sees() -> None:

@@ -37,7 +37,8 @@ class Target:
     ) -> None:
         self._shown, self._told = list(shown), list(told)
         self.wire = SimpleNamespace(
-            refresh_present=lambda names: set(names).intersection(gone), expect=lambda _: None
+            refresh_present=lambda names: set(names).intersection(gone), expect=lambda _: None,
+            sound_out=lambda _: None,
         )  # fmt: skip
 
     def topics(self, names: list[str]) -> dict[str, TopicInfo]:

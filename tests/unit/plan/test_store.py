@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,6 +25,7 @@ class FakeCluster:
 
     def __init__(self, ids: dict[str, str], hidden: Collection[str] = ()) -> None:
         self.ids, self.hidden = ids, hidden
+        self.wire = SimpleNamespace(sound_out=lambda _: None)
 
     def topics(self, names: Collection[str] | None = None) -> dict[str, TopicInfo]:
         if names is not None and (denied := sorted({*names}.intersection(self.hidden))):

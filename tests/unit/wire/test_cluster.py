@@ -253,6 +253,25 @@ def test_dozens_of_brokers_are_asked_one_after_the_other_without_a_pause(
     assert all(METADATA in broker.keys for broker in world.brokers.values())
 
 
+def test_topics_that_were_asked_for_before_are_believed_to_be_absent_so_much_sooner(
+    world: World, elapsed: SimpleNamespace
+) -> None:
+    world.topic_error = UNKNOWN_TOPIC
+    with world.cluster() as cluster:
+        cluster.sound_out(["gone", "lost"])
+        elapsed.s = asked = elapsed.s + metadata._UNANIMOUS_S
+        assert cluster.refresh_present(["gone"]) == {"gone"} and cluster.refresh_present(["lost"]) == {"lost"}
+    assert elapsed.s == asked
+
+
+def test_topics_that_may_not_be_seen_are_no_error_of_who_sounds_them_out(world: World) -> None:
+    world.topic_error = TOPIC_AUTHORIZATION
+    with world.cluster() as cluster:
+        cluster.sound_out(["gone"])
+        with pytest.raises(MissingRight):
+            cluster.refresh_present(["gone"])
+
+
 def test_topics_that_exist_are_refreshed_although_others_do_not(world: World) -> None:
     good = world._metadata
 
