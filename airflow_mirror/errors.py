@@ -371,10 +371,12 @@ class MirrorCutOver(InputError):
     mirror: str
     topics: Sequence[str]
     at: str
+    remedy: str = (
+        "Mirror other topics under another name; to start over, end this mirror ('airflow-mirror retire'), then delete "
+        "the target topics."
+    )
     what = "mirror {mirror!r} was cut over ({at})"
     cause = "{which} are in production. Nothing was touched"
-    remedy = """Mirror other topics under another name; to start over, end this mirror ('airflow-mirror retire'), then
-        delete the target topics."""
     which = property(lambda e: f"target topics {some(e.topics)}" if e.topics else "its target topics")
 
 

@@ -9,14 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_mirror.cutover.decision import LIFTING, OPENED, fence_state
+from airflow_mirror.cutover.rollback.reverse import reverse_name
 from airflow_mirror.errors import InputError, MirrorCutOver, MirrorError, TopicsOwned, TryAgain
 from airflow_mirror.jobs.runner.active import ended
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.records import ACTIVE
 from airflow_mirror.plan import ownership
-from airflow_mirror.plan.direction import Direction, direction, turn
+from airflow_mirror.plan.direction import FAILOVER, Direction, direction, turn
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.owned import decided
+from airflow_mirror.plan.owned import Owned, of_mirror
 
 
 def promote(
@@ -100,10 +101,10 @@ def cut_over(values: Values, plan: Plan, topic_ids: Mapping[str, str]) -> Mirror
 
 
 def require_no_cutover(values: Values, plan: Plan, topic_ids: Mapping[str, str], *, force: bool) -> None:
-    """Return unless a cutover of the mirror has opened its target, or has a fence up.
+    """Return unless a cutover of the mirror, or an earlier failover, has opened its target, or a cutover has a fence up.
 
-    :param topic_ids: as in :func:`promote`. :param force: also if one has a fence up, or has opened some topics only.
-    :raises MirrorCutOver: it has; names the topics. Errors else as :func:`cutover_at_work` has them.
+    :param topic_ids: as in :func:`promote`. :param force: also if one has a fence up, or some topics only were opened.
+    :raises MirrorCutOver: it was; names the topics. Errors else as :func:`cutover_at_work` has them.
     """
     mirror = plan.mirror.name
     fence = fence_state(values, mirror)
@@ -114,10 +115,27 @@ def require_no_cutover(values: Values, plan: Plan, topic_ids: Mapping[str, str],
     if not force and (at_work := cutover_at_work(values, mirror)) is not None:
         raise at_work
     # Of an opening whose fence was not kept, or was lifted since, only its topics tell: applications write there, and
-    # neither groups nor settings are ours to change.
-    ours = {t: of.of_mirror(mirror, plan.source_cluster_id) for t, of in decided(values, topic_ids).items()}
-    opened = {t: of.opened_at or "" for t, of in ours.items() if of is not None and of.is_cut_over}
+    # neither groups nor settings are ours to change. So do those of a failover whose way back was armed since; not those
+    # of the one that the direction names, which is completed, also by a call that was listening when it was decided.
+    turned = direction(values, mirror)
+    completed = turned.opened_by if turned is not None and turned.by == FAILOVER else None
+    ours = of_mirror(values, mirror, plan.source_cluster_id, topic_ids)
+    opened = {t: of for t, of in ours.items() if of.opened_by not in (None, completed)}
     # Some only: a topic was created again since, or joined the plan. What a failover does to all would be done to those
     # in production, too; whether the rest is worth that a person says.
     if opened and (not force or len(opened) == len(topic_ids)):
-        raise MirrorCutOver(mirror, sorted(opened), min(opened.values()))
+        raise _in_production(mirror, opened, turned)
+
+
+def _in_production(mirror: str, opened: Mapping[str, Owned], turned: Direction | None) -> MirrorCutOver:
+    first = min(opened.values(), key=lambda one: one.opened_at or "")
+    at = first.opened_at or ""
+    if first.is_cut_over:
+        return MirrorCutOver(mirror, sorted(opened), at)
+    since = "" if turned is None else f"; its direction was decided anew, by {turned.by!r} at {turned.at}"
+    return MirrorCutOver(
+        mirror, sorted(opened), f"by {first.opened_by} at {at}{since}",
+        f"Where applications are back on its source, arm the way back of mirror {reverse_name(mirror)!r} "
+        "('airflow-mirror arm-reverse'): it copies here again, and can be failed over. To start over, end this mirror "
+        "('airflow-mirror retire'), then delete the target topics.",
+    )  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer.lease import HANDOVER_S
-from airflow_mirror.cutover.decision import Pin, fence_state, open_behind
+from airflow_mirror.cutover.decision import CLOSED, Pin, fence_state, open_behind
 from airflow_mirror.cutover.failover import check, decision, run
 from airflow_mirror.cutover.failover.record import STEPS, Cut, Record
 from airflow_mirror.cutover.failover.report import Found
@@ -381,6 +381,67 @@ def test_a_cutover_whose_fence_is_over_leaves_nothing_to_fail_over(world: World)
     with pytest.raises(MirrorCutOver, match="was cut over .noon.: target topics a, b are in production"):
         world.fail_over(force=True)
     assert world.effects.log == ["decide"], "the opening alone"
+
+
+def turned_since(world: World) -> None:
+    """Let the way back of a failover have been armed, and its source's fence be down: it was taken, or given up."""
+    world.ledger().decide(anew)
+    world.fence(CLOSED)
+
+
+@pytest.mark.parametrize("unattended", [True, False])
+def test_failover_whose_way_back_was_armed_since_does_not_begin_again(world: World, unattended: bool) -> None:
+    """Its topics are in production: settings and rights are their owners' by now, and the source may live."""
+    first = world.fail_over().direction
+    turned_since(world)
+    world.seen = SourceEnds(at_ms=950_000, rates=(10.0,), missed_ms=951_000, partitions={A0: End(45, 45, 950_000)})
+    armed = direction(world.ledger().values(), "m")
+    assert armed is not None
+    with pytest.raises(MirrorCutOver) as caught:
+        world.fail_over(unattended=unattended)
+    assert world.effects.log == [] and direction(world.ledger().values(), "m") == armed
+    assert str(caught.value) == (
+        f"mirror 'm' was cut over (by failover {first.attempt} at {first.at}; its direction was decided anew, by "
+        f"'cutover' at {armed.at}): target topics a, b are in production. Nothing was touched. Where applications are "
+        "back on its source, arm the way back of mirror 'm-reverse' ('airflow-mirror arm-reverse'): it copies here "
+        "again, and can be failed over. To start over, end this mirror ('airflow-mirror retire'), then delete the target "
+        "topics."
+    )
+    found = check.check(world.on(), "m", unattended=unattended)
+    assert found.lines()[1] == f"a failover would be refused: {caught.value}"
+    with pytest.raises(MirrorCutOver):
+        world.fail_over(force=True)
+
+
+@pytest.mark.parametrize("how", ["armed from there", "started over"])
+def test_topics_that_are_the_mirrors_again_are_failed_over_again(world: World, how: str) -> None:
+    """By the way back of the way back, or made anew: what the first failover opened says nothing of them."""
+    first = world.fail_over().direction
+    turned_since(world)
+    if how == "started over":
+        world.target.ids = {"a": "new-a", "b": "new-b"}
+        ownership.claim(world.ledger(), PLAN, world.target)  # type: ignore[arg-type]
+    else:
+        ownership.adopt(world.ledger(), PLAN, world.target, require=lambda _: None, unless="x")  # type: ignore[arg-type]
+    assert check.check(world.on(), "m").cut_over is None
+    again = world.fail_over().direction
+    assert (again.generation, again.by, again.attempt == first.attempt) == (first.generation + 2, "failover", False)
+    assert {one.opened_by for one in owned_topics(world.ledger()).values()} == {again.opened_by}
+
+
+def test_failover_that_is_decided_while_another_listens_is_completed_by_that_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first: list[Direction] = []
+
+    def overtaken(*_: Any) -> TailSeen:
+        listening.undo()
+        first.append(world.fail_over().direction)
+        return TailSeen.of(LOST, "far", None)
+
+    with monkeypatch.context() as listening:
+        listening.setattr(check, "tail_of", overtaken)
+        assert world.fail_over().direction == first[0]
 
 
 @pytest.mark.parametrize(
