@@ -53,6 +53,12 @@ def direction(values: Values, mirror: str) -> Direction | None:
     return DIRECTION.load(known(Direction), values, mirror)
 
 
+def generation(values: Values, mirror: str) -> int:
+    """Return how often it was decided, about a mirror, which cluster applications write to; errors as there."""
+    found = direction(values, mirror)
+    return 0 if found is None else found.generation
+
+
 def turn(mirror: str, one: Direction) -> Values:
     """Return what decides a mirror's direction, for a decision with more in it."""
     return {DIRECTION.key(mirror): one.value()}

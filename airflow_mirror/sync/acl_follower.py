@@ -17,6 +17,7 @@ from functools import partial
 
 from airflow_mirror.errors import NoAuthorizer, RulesOfAnotherFence
 from airflow_mirror.ledger.records import FENCE
+from airflow_mirror.plan.direction import generation
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.owned import kept_topics
 from airflow_mirror.sync import seen_acls
@@ -108,7 +109,9 @@ class AclFollower(Pass[AclFollowReport]):
         return OfFence(decided=f"{there['id']} {there['phase']}")
 
     def _note(self, plan: Plan, acls: AclReport) -> None:
-        if to_note := seen_acls.changed(plan.mirror.name, self._state.read(), acls.diff.later):
+        name = plan.mirror.name
+        of = generation(self._sides.ledger.values(), name)
+        if to_note := seen_acls.changed(name, self._state.read(), acls.diff.later, of):
             with self._granted() as permit:
                 self._state.write(to_note, permit)
 

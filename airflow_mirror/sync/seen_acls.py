@@ -2,12 +2,16 @@
 
 Rules of readers follow while a tail runs; those of writers come when a cutover has opened the target, from the source as
 it is then. In a disaster there is no source. So whoever lets rules follow notes which are left for that moment.
+
+A note says of which generation of the direction it is (0: none was decided yet), and counts for no other: in between the
+target was in production, where rules may have been revoked, and a mirror that copies to it again may let none follow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
+from typing import Any
 
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.ledger.records import GRANTED, LATER
@@ -28,27 +32,37 @@ def were_granted(mirror: str, opening: str, noted: Mapping[str, bytes]) -> bool:
     return note is not None and note["opening"] == opening
 
 
-def changed(mirror: str, noted: Mapping[str, bytes], rules: Collection[Acl]) -> dict[str, bytes | None]:
+def changed(
+    mirror: str, noted: Mapping[str, bytes], rules: Collection[Acl], generation: int = 0
+) -> dict[str, bytes | None]:  # fmt: skip
     """Return what is to be written so that these rules are noted; nothing if they are.
 
-    :param noted: values of the target's state.
+    :param noted: values of the target's state. :param generation: of the mirror's direction while they follow.
     :raises LedgerNewer: a newer version of the package wrote them.
     """
     _read(mirror, noted)
-    pieces = LATER.put({"rules": [asdict(rule) for rule in sorted(rules)]}, mirror)
+    of = {"generation": generation} if generation else {}
+    pieces = LATER.put({"rules": [asdict(rule) for rule in sorted(rules)], **of}, mirror)
     if dict(noted) == pieces:
         return {}
     return {**pieces, **{key: None for key in noted if key not in pieces}}
 
 
-def last_seen(mirror: str, state: State) -> tuple[Acl, ...] | None:
+def last_seen(mirror: str, state: State, generation: int = 0) -> tuple[Acl, ...] | None:
     """Return the rules that were noted; None if nobody has let rules follow.
 
+    :param generation: since which generation of the mirror's direction.
     :raises LedgerNewer: a newer version of the package wrote them.
     """
-    return _read(mirror, state.read())
+    noted = _read(mirror, state.read())
+    return noted.get(generation) if noted is not None else None
 
 
-def _read(mirror: str, noted: Mapping[str, bytes]) -> tuple[Acl, ...] | None:
+def _read(mirror: str, noted: Mapping[str, bytes]) -> dict[int, tuple[Acl, ...]] | None:
+    """Return the rules by the generation of which they are."""
+
     # A rule that is half read would allow more: a field that is not known is one too many.
-    return LATER.load(lambda found: tuple(Acl(**rule) for rule in found["rules"]), noted, mirror)
+    def read(found: Mapping[str, Any]) -> dict[int, tuple[Acl, ...]]:
+        return {found.get("generation", 0): tuple(Acl(**rule) for rule in found["rules"])}
+
+    return LATER.load(read, noted, mirror)

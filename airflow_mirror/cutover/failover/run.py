@@ -124,7 +124,7 @@ def run(
         "writing": partial(_end_writing, held=held, permit=partial(undone, "writing")),
         "groups": partial(_groups, beyond=cut.beyond, permit=partial(undone, "groups")),
         "settings": partial(_settings, permit=permit("settings")),
-        "grants": partial(_grants, fenced=bool(report.fenced_by), permit=permit("grants")),
+        "grants": partial(_grants, before=decided.generation - 1, fenced=bool(report.fenced_by), permit=permit("grants")),
     }
     if has_checkpoints(plan.mirror, ledger.values()):
         steps["checkpoints"] = partial(_checkpoints, beyond=cut.beyond, permit=permit("checkpoints"))
@@ -309,14 +309,15 @@ def _settings(on: Side, plan: Plan, permit: Permit) -> Found:
     return Found(done=[*report.drift], left=left, again=bool(refused))
 
 
-def _grants(on: Side, plan: Plan, fenced: bool, permit: Permit) -> Found:
+def _grants(on: Side, plan: Plan, before: int, fenced: bool, permit: Permit) -> Found:
     """Let writers write, by the rules last seen of the source, as far as the plan allows: first those that deny.
 
+    :param before: the direction's generation until this failover: what was noted of an earlier one is of another round.
     :param fenced: the target is an old source, whose writers have their rules, and a fence denies them by name.
     """
     name = plan.mirror.name
     # As of the tail's last pass: who was granted or denied something at the source behind that is known to nobody here.
-    noted = seen_acls.last_seen(name, on.state(seen_acls.prefix(name)))
+    noted = seen_acls.last_seen(name, on.state(seen_acls.prefix(name)), before)
     if noted is None and fenced:
         return Found()
     if noted is None:

@@ -25,13 +25,14 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.jobs.runner.active import Sign
 from airflow_mirror.jobs.runner.state import LOST, RUNNING
-from airflow_mirror.kafka.model import GroupPosition, TopicInfo
+from airflow_mirror.kafka.model import Acl, GroupPosition, TopicInfo
 from airflow_mirror.ledger.records import AMENDMENT
 from airflow_mirror.plan import ownership, requirements
 from airflow_mirror.plan.amendment import next_amendment
 from airflow_mirror.plan.direction import Direction, direction, turn
 from airflow_mirror.plan.ledger_store import amend
 from airflow_mirror.plan.owned import active_topics, owned_topics
+from airflow_mirror.sync import seen_acls
 from airflow_mirror.sync.ends.notes import End, SourceEnds
 from tests.builders import plan_of, topic_plan
 from tests.unit.failover.run_world import (
@@ -683,6 +684,19 @@ def test_rules_that_nobody_noted_are_left_to_a_person(world: World) -> None:
     world.state.write({key: None for key in world.state.read() if key.startswith("acls/")})
     report = world.fail_over()
     assert "no rules of writers are known" in report.steps["grants"]["lines"][0] and world.target.acls == []
+
+
+@pytest.mark.parametrize(("generation", "acls"), [(0, set()), (2, set()), (3, set(WRITERS))])
+def test_rules_that_were_noted_before_the_last_change_of_direction_let_nobody_in(
+    world: World, generation: int, acls: set[Acl]
+) -> None:
+    """In a round of disasters before this one. The target was in production since, where they may have been revoked."""
+    armed = Direction(generation=3, primary="s", by="armed", attempt="monday", plan="x", at="noon")
+    world.ledger().decide(lambda _: turn("m", armed))
+    world.state.write(seen_acls.changed("m", {}, WRITERS, generation))  # type: ignore[arg-type]
+    report = world.fail_over()
+    assert {*world.target.acls} == acls
+    assert ("no rules of writers are known" in report.steps["grants"]["lines"][0]) is (acls == set())
 
 
 def test_topics_that_are_not_there_are_named(world: World) -> None:

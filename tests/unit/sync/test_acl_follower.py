@@ -13,6 +13,7 @@ from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.errors import InvalidField, LeaseLost, LedgerNewer, TryAgain
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.direction import Direction, turn
 from airflow_mirror.plan.owned import active_topics
 from airflow_mirror.plan.ownership import claim
 from airflow_mirror.sync import seen_acls
@@ -106,6 +107,16 @@ def test_what_is_left_for_writers_is_noted_once(world: World) -> None:
     world.source.acls.remove(WRITE)
     world.follow()
     assert seen_acls.last_seen("m", world.state) == ()
+
+
+def test_rules_are_noted_anew_once_the_direction_has_changed(world: World) -> None:
+    """The same rules, of another round of disasters: until they were seen again nobody knows that they are in force."""
+    world.follow()
+    armed = Direction(generation=3, primary="s", by="armed", attempt="monday", plan="x", at="noon")
+    world.ledger.decide(lambda _: turn("m", armed))
+    assert seen_acls.last_seen("m", world.state, 3) is None
+    world.follow()
+    assert seen_acls.last_seen("m", world.state, 3) == (WRITE,) and seen_acls.last_seen("m", world.state) is None
 
 
 def test_topics_that_a_broker_does_not_list_yet_take_no_rule_from_the_note(
