@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,8 @@ def mirrored(source: Cluster, target: Cluster, name: str = NAME, topic: str = TO
             for cluster, role in ((source, "source"), (target, "target"))
         )
         mirror = Mirror(name=name, source="unknown_here", target="nor_this", topics=[topic], groups=[GROUP])
-        plan = build(mirror, here, there, probe_target=False)
+        # Older than what a tail of it has seen.
+        plan = replace(build(mirror, here, there, probe_target=False), created_at="2026-01-01T00:00:00+00:00")
         create_target_topics(plan, there, unfenced)
         ledger = begin(plan, there)
         claim(ledger, plan, there)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -29,9 +30,10 @@ from airflow_mirror.errors import ClusterUnreachable, InputError, InvalidField
 from airflow_mirror.example_dags.kafka_failover import failover
 from airflow_mirror.hooks.outage import OutageProbe
 from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat
+from airflow_mirror.plan import ledger_store
 from airflow_mirror.sync.ends.notes import SourceEnds
 from airflow_mirror.triggers.outage import MirrorOutageTrigger, outages_in, run_id_of
-from tests.provider.conftest import InMemory
+from tests.provider.conftest import PLAN, THE_PLAN, InMemory
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 LOST = Outage(what=SOURCE_LOST, since_ms=1_000, evidence="gone")
@@ -46,8 +48,8 @@ WATCHED = [("kafka_dc2", "orders"), ("kafka_dc2", "pay")]
 def probe(ledger: MemoryLedger, mirror: dict[str, Any], clusters: InMemory) -> Callable[..., OutageProbe]:
     """A target whose ledger knows mirror m; how its tail is, a test says."""
 
-    def made(*, unhealthy: bool = False, lost_after_s: float = 60.0, **tail: Any) -> OutageProbe:
-        active = ActiveTail(mirror=mirror, plan="p", inputs="i", directory="/there", **tail)
+    def made(*, unhealthy: bool = False, lost_after_s: float = 60.0, plan: str = "p", **tail: Any) -> OutageProbe:
+        active = ActiveTail(mirror=mirror, plan=plan, inputs="i", directory="/there", **tail)
         ledger.decide(lambda _: {"active/m": active.value()})
         return OutageProbe("dst", "m", lost_after_s, unhealthy)
 
@@ -111,6 +113,22 @@ def test_tail_that_was_ended_says_nothing_of_its_source(
         says(state, 100.0, said)
         found = probe(job="j").look()
     assert (found is not None) == lost
+
+
+@pytest.mark.parametrize(("made_s", "lost"), [(50.0, False), (300.0, True)])
+def test_what_was_missed_before_the_tails_plan_was_made_is_an_outage_of_before(
+    probe: Callable[..., OutageProbe], state: MemoryState, ledger: MemoryLedger, made_s: float, lost: bool
+) -> None:
+    """The plan has read the source since, which was lost and returned."""
+    made_at = datetime.fromtimestamp(time.time() - made_s, UTC).isoformat(timespec="seconds")
+    ledger_store.keep(replace(THE_PLAN, created_at=made_at), state, ledger)
+    at_ms = noted(state, 100.0, missed=True)
+    says(state, None, "FAILED")
+    assert (probe(job="j", plan=PLAN).look() is not None) is lost
+    says(state, None)
+    found = probe(job="j", plan=PLAN).look()
+    assert found is not None and found.since_ms == (at_ms if lost else 0)
+    assert found.evidence.startswith("the source was last seen" if lost else "nobody has noted that the source was seen")
 
 
 def test_source_that_was_never_seen_is_lost_without_a_time(probe: Callable[..., OutageProbe], state: MemoryState) -> None:

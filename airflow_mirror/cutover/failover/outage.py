@@ -12,8 +12,8 @@ from typing import Any
 
 from airflow_mirror.cutover.failover.tail_seen import tail_of
 from airflow_mirror.cutover.platform import Side
-from airflow_mirror.errors import InputError
-from airflow_mirror.jobs.runner.active import active_tail
+from airflow_mirror.errors import InputError, PlanNotKept, PlanUnreadable
+from airflow_mirror.jobs.runner.active import ActiveTail, active_tail
 from airflow_mirror.jobs.runner.state import LOST, RUNNING
 from airflow_mirror.ledger.state import State
 from airflow_mirror.plan.owned import ended_by, mirrors
@@ -62,6 +62,8 @@ def source_lost(on: Side, noted: State, mirror: str, lost_after_s: float) -> Out
     if age_s is not None and age_s < lost_after_s:
         return None  # whatever the tail says, and so without listening for it
     said = tail_of(on, tail)
+    if seen is not None:  # only now: to find a plan all of the state is read
+        seen = notes.load(mirror, noted.read(), _planned_at(on, tail))
     missed_ms = None if seen is None else seen.missed_ms
     if said.saw(age_s, lost_after_s) or (said.status not in (RUNNING, LOST) and missed_ms is None):
         return None
@@ -71,6 +73,14 @@ def source_lost(on: Side, noted: State, mirror: str, lost_after_s: float) -> Out
     return Outage(
         what=SOURCE_LOST, since_ms=since_ms, evidence=f"{last}{missed}; its tail on host {said.host!r} is {said.status}"
     )
+
+
+def _planned_at(on: Side, tail: ActiveTail) -> str:
+    try:
+        # As it was made, which is read once.
+        return on.plan(tail.name, tail.plan, tail.plan).created_at
+    except (PlanNotKept, PlanUnreadable):  # nobody knows, and an outage is told rather than not
+        return ""
 
 
 @dataclass(kw_only=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -104,9 +105,15 @@ def is_newer(mirror: str, values: Mapping[str, bytes]) -> bool:
     return LOOKED.at(values, mirror) is not None and load(mirror, values) is None
 
 
-def load(mirror: str, values: Mapping[str, bytes]) -> SourceEnds | None:
-    """Return what was seen; None if nobody looked, or as far as this version can't read it."""
-    return LOOKED.load(partial(_seen, mirror, values), values, mirror)
+def load(mirror: str, values: Mapping[str, bytes], planned_at: str = "") -> SourceEnds | None:
+    """Return what was seen; None if nobody looked, or as far as this version can't read it.
+
+    :param planned_at: when the plan was made by which a loss is judged, ISO 8601: a note of before that is of a disaster
+        that is over, since the plan has read the source later. Empty: all notes count.
+    """
+    seen = LOOKED.load(partial(_seen, mirror, values), values, mirror)
+    since_ms = datetime.fromisoformat(planned_at).timestamp() * 1000 if planned_at else 0.0
+    return None if seen is None or max(seen.at_ms, seen.missed_ms or 0) < since_ms else seen
 
 
 def _seen(mirror: str, values: Mapping[str, bytes], look: Mapping[str, Any]) -> SourceEnds:

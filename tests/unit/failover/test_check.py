@@ -40,6 +40,7 @@ PLAN = plan_of(
         for name in ("plain", "moved", "empty", "gone")
     ),
 )
+PLANNED_MS = int(datetime.fromisoformat(PLAN.created_at).timestamp() * 1000)
 
 
 class Admin:
@@ -59,8 +60,8 @@ def given(admin: Any, state: Any) -> GivenSide:
 def test_only_logs_without_markers_make_a_loss_certain(monkeypatch: pytest.MonkeyPatch) -> None:
     """A marker takes an offset of its own: of ten offsets that are missing, five may be markers."""
     state = MemoryState()
-    seen = SourceEnds(at_ms=0).after({PLAIN: (130, 130), MOVED: (130, 140), EMPTY: (7, 7)}, [PLAIN, MOVED, EMPTY], 10_000)
-    state.write(dict(seen.dump("m")))
+    ends, at_ms = {PLAIN: (130, 130), MOVED: (130, 140), EMPTY: (7, 7)}, PLANNED_MS + 10_000
+    state.write(dict(SourceEnds(at_ms=0).after(ends, [*ends], at_ms).dump("m")))
     with DrivenCluster("target") as target:
         for name in ("there.plain", "there.moved", "there.empty"):
             target.create(name)
@@ -72,7 +73,7 @@ def test_only_logs_without_markers_make_a_loss_certain(monkeypatch: pytest.Monke
         admin: Any = Admin(target)
         with closing(admin.wire):
             assert copied_to(admin, PLAN) == {PLAIN: 120, MOVED: 119, EMPTY: 0}
-            found = lost(given(admin, state), PLAN, 12_000)
+            found = lost(given(admin, state), PLAN, at_ms + 2_000)
     assert (found.at_least, found.dense) == (10, frozenset({PLAIN}))
     assert found.at_most == 10 + 21 + 7 and found.unknown == (TopicPartition("gone", 0),)
 
@@ -124,11 +125,30 @@ def test_a_source_that_is_looked_at_slowly_is_not_missed_between_two_looks(times
 def test_few_of_many_partitions_are_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that lack most."""
     monkeypatch.setattr(check, "_LOOKED_INTO", 1)
-    noted = SourceEnds(at_ms=0).after({PLAIN: (9, 9), MOVED: (8, 8)}, [PLAIN, MOVED], 10_000)
+    noted = SourceEnds(at_ms=0).after({PLAIN: (9, 9), MOVED: (8, 8)}, [PLAIN, MOVED], PLANNED_MS)
     monkeypatch.setattr(notes, "load", lambda *_: noted)
     monkeypatch.setattr(check, "copied_to", lambda *_: {PLAIN: 1, MOVED: 1})
     monkeypatch.setattr(check, "_dense", lambda _target, _plan, short: short)
-    assert lost(GivenSide(SimpleNamespace()), PLAN, 10_000).at_least == 8
+    assert lost(GivenSide(SimpleNamespace()), PLAN, PLANNED_MS).at_least == 8
+
+
+@pytest.mark.parametrize(
+    ("at_s", "missed_s", "lasted_s", "least"),
+    [(-60, -59, None, 0), (-60, None, None, 0), (-1, 1, 2.0, 8), (5, 6, 1.0, 8), (5, None, None, 8)],
+)
+def test_what_was_noted_before_the_plan_was_made_is_no_loss_of_its_source(
+    monkeypatch: pytest.MonkeyPatch, at_s: int, missed_s: int | None, lasted_s: float | None, least: int
+) -> None:
+    """Of the disaster before this one: the plan has read the source since."""
+    at_ms, missed_ms = PLANNED_MS + 1000 * at_s, missed_s and PLANNED_MS + 1000 * missed_s
+    seen = replace(SourceEnds(at_ms=0).after({PLAIN: (9, 9)}, [PLAIN], at_ms), missed_ms=missed_ms)
+    state = MemoryState()
+    state.write(dict(seen.dump("m")))
+    monkeypatch.setattr(check, "copied_to", lambda *_: {PLAIN: 1})
+    monkeypatch.setattr(check, "_dense", lambda _target, _plan, short: short)
+    found = lost(given(SimpleNamespace(wire=None), state), PLAN, PLANNED_MS + 90_000)
+    assert (found.missed_s, found.at_least) == (lasted_s, least)
+    assert (found.seen_ms, found.at_most is None) == ((at_ms, False) if least else (None, True))
 
 
 def test_a_check_says_it_all_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
