@@ -76,10 +76,12 @@ class RehearseGroupsOperator(DrillBase):
             outlook = look(name, source, target)
         for one in outlook.groups[:50]:
             self.log.log(30 if one.unplaced or one.skipped else 20, "%s", one)
+        for line in outlook.hidden:
+            self.log.warning("not looked at: %s", line)
         found = outlook.to_dict()
         with self.kept(mirror, context) as drill:
             drill.groups = found
-        return {key: found[key] for key in ("mirror", "count", "reread", "skipped", "unplaced")}
+        return {key: found[key] for key in ("mirror", "count", "reread", "skipped", "unplaced", "hidden")}
 
 
 class OpenDrillOperator(DrillBase):

@@ -97,14 +97,14 @@ def test_groups_of_a_real_mirror_are_in_the_drills_report(
     def look(name: str, source: ClusterAdmin, target: ClusterAdmin) -> Outlook:
         asked.append(f"{name} from {source.role} to {target.role}")
         one = GroupOutlook(group="app", partitions=1, reread=5, unplaced=["t-0: why"])
-        return Outlook(mirror=name, at_ms=7, groups=(one,), left_behind=())
+        return Outlook(mirror=name, at_ms=7, groups=(one,), left_behind=(), hidden=("some, perhaps",))
 
     monkeypatch.setattr("airflow_mirror.extras.drill.groups.look", look)
     assert RehearseGroupsOperator(task_id="t", mirror=mirror, groups_of="").execute(context) == {}
     assert RehearseGroupsOperator(task_id="t", mirror=mirror, groups_of=None).execute(context) == {}  # type: ignore[arg-type]
     assert asked == [] and state.read() == {}
     found = RehearseGroupsOperator(task_id="t", mirror=mirror, groups_of=7).execute(context)  # type: ignore[arg-type]
-    assert found == {"mirror": "7", "count": 1, "reread": 5, "skipped": 0, "unplaced": 1}
+    assert found == {"mirror": "7", "count": 1, "reread": 5, "skipped": 0, "unplaced": 1, "hidden": ["some, perhaps"]}
     assert asked == ["7 from source to target"]
     (drill,) = Drills(state, "m").all()
     assert drill.groups["rows"][0]["group"] == "app"

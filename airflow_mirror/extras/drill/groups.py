@@ -11,7 +11,7 @@ never less.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +21,14 @@ from airflow_mirror.cutover.failover.groups import positions_of
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError, NoOffsetMap
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.groups import UNSEEN_COORDINATORS
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.inventory import hides_groups, unlisted
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.requirements import require_exclusive_topics
 from airflow_mirror.sync.group_translation import Translate
-from airflow_mirror.sync.groups import groups_left_behind, read_positions
+from airflow_mirror.sync.groups import groups_left_behind, positions_in, selected
 from airflow_mirror.sync.maps import OffsetMaps
 from airflow_mirror.verify.partition import count_data
 
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
 _COUNTED = 100_000  # offsets of a partition whose records are counted; of more the offsets are told
 _LISTED = 200  # rows that are kept; the rest is counted
+_UNLISTED = "the source does not list it: it was deleted, or may not be seen"
 
 
 @dataclass(kw_only=True)
@@ -64,16 +68,19 @@ class GroupOutlook:
 
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
-    """All groups that a mirror selects, those that lose most first.
+    """All groups that a mirror selects, those that lose most first, and last those that the source does not list.
 
     :param at_ms: when the source's positions were read, epoch ms.
     :param left_behind: groups with positions in the mirror's topics that it does not select.
+    :param hidden: why there may be more groups than those, as readable lines: Kafka lists what may be seen, and says no
+        error.
     """
 
     mirror: str
     at_ms: int
     groups: tuple[GroupOutlook, ...]
     left_behind: tuple[str, ...]
+    hidden: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values; of each list its length and its first rows."""
@@ -87,6 +94,7 @@ class Outlook:
             "skipped": sum(one.skipped for one in self.groups),
             "rows": rows,
             "left_behind": {"count": len(self.left_behind), "first": list(self.left_behind[:_LISTED])},
+            "hidden": list(self.hidden),
         }
 
 
@@ -107,7 +115,8 @@ def look(mirror: str, source: ClusterAdmin, target: ClusterAdmin) -> Outlook:
     states, there, ends = positions_of(target, plan)
     starts = target.offsets(sorted(ends), "earliest")
     at_ms = time.time_ns() // 1_000_000
-    positions = {group: its for group, its in read_positions(source, plan.mirror, topics).items() if its}
+    listed = selected(source, plan.mirror)
+    positions = {group: its for group, its in positions_in(source, [*listed], topics).items() if its}
     target.wire.refresh({tp.topic for tp in ends})
     with OffsetMaps(plan, source.config, target.config) as maps:
         places = _Places(target, plan, starts, ends, maps.to_target)
@@ -119,8 +128,27 @@ def look(mirror: str, source: ClusterAdmin, target: ClusterAdmin) -> Outlook:
                 places.compare(one, tp, position.offset, there.get(group, {}), has_members)
             groups.append(one)
     groups.sort(key=lambda one: (-len(one.unplaced), -one.reread - one.skipped, one.group))
+    # Last: most of a plan that is months old were deleted since, and must not hide those that would lose something.
+    groups += [GroupOutlook(group=group, partitions=0, unplaced=[_UNLISTED]) for group in _unlisted(source, plan, listed)]
     left = tuple(groups_left_behind(source, plan.mirror, topics))
-    return Outlook(mirror=mirror, at_ms=at_ms, groups=tuple(groups), left_behind=left)
+    return Outlook(
+        mirror=mirror, at_ms=at_ms, groups=tuple(groups), left_behind=left, hidden=tuple(_hidden(source, plan.mirror))
+    )
+
+
+def _unlisted(source: ClusterAdmin, plan: Plan, listed: Collection[str]) -> list[str]:
+    """Return the groups that the source had when the plan was made, or may have, and that it does not list."""
+    planned = set(filter(plan.mirror.selects_group, plan.groups)).difference(listed)
+    # One that may not be seen the plan could not see either.
+    return sorted({*planned, *unlisted(source, sorted({*plan.mirror.named_groups}.difference(listed)))})
+
+
+def _hidden(source: ClusterAdmin, mirror: Mirror) -> Iterator[str]:
+    perhaps = "some groups of the source, perhaps"
+    if not mirror.names_its_groups and hides_groups(source):
+        yield f"{perhaps}: the principal lacks Describe on group *"
+    if not source.sees_group_coordinators():
+        yield f"{perhaps}: {UNSEEN_COORDINATORS[1]}"
 
 
 class _Places:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.common.chart import Chart, Mark
@@ -62,6 +63,9 @@ def test_the_page_has_the_groups_and_escapes_their_names(tmp_path: Path) -> None
     assert "&lt;b&gt;app" in html and "1,234 offsets" in html and "t-0: why" in html and "and 2 more" in html
     assert "2 group(s) read these topics and are not selected, as others" in html
     assert "Nothing was measured." in html and "Not judged yet" in html and "<script" not in html
+    hidden = {**GROUPS, "count": 0, "rows": [], "hidden": ["some groups, perhaps: <none> may be seen"]}
+    html = page.render(replace(drill, groups=hidden), [])
+    assert "<li>some groups, perhaps: &lt;none&gt; may be seen</li>" in html
 
 
 def a_drill(day: int, *, rto_s: float = 20.0, missed: list[str] | None = None, **more: Any) -> Drill:

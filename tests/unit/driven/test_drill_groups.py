@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,12 +40,22 @@ class Admin(ClusterAdmin):
         super().__init__(config, timeout_s=5)
         self.id, self.at, self.members = cluster_id, dict[str, dict[TopicPartition, int]](), set[str]()
         self.on_read: Callable[[], object] = lambda: None
+        self.may_describe, self.sees_away = True, True
 
     def cluster_id(self) -> str:
         return self.id
 
     def groups(self, *, every: bool = False) -> list[GroupInfo]:
         return [GroupInfo(name, "Stable" if name in self.members else "Empty", "consumer") for name in self.at]
+
+    def allowed_on_cluster(self) -> dict[int, Collection[str]]:  # type: ignore[override]
+        return {1: ["DESCRIBE"] if self.may_describe else []}
+
+    def unseen_groups(self, ids: Collection[str]) -> list[str]:  # type: ignore[override]
+        return sorted(ids)
+
+    def sees_group_coordinators(self) -> bool:  # type: ignore[override]
+        return self.sees_away
 
     def groups_offsets(self, ids: Collection[str], only: Any = None) -> dict[str, dict[TopicPartition, GroupPosition]]:
         found = {name: {tp: GroupPosition(offset) for tp, offset in self.at[name].items()} for name in ids}
@@ -167,6 +178,44 @@ def test_groups_that_are_not_selected_are_listed(world: World) -> None:
     outlook = look("m", world.source, world.target)
     assert outlook.left_behind == ("others",)
     assert outlook.to_dict()["left_behind"] == {"count": 1, "first": ["others"]}
+
+
+UNLISTED = "the source does not list it: it was deleted, or may not be seen"
+
+
+def test_groups_of_the_plan_that_the_source_does_not_list_are_named(world: World) -> None:
+    """The tail sees them, say, and the drill's principal may not describe them: it said that all is well."""
+    world.plan = replace(PLAN, positions={name: {"t": {0: 12}} for name in ("app-gone", "app-here", "others")})
+    world.stands("app-here", 20, None)
+    world.target.at["app-gone"] = {T: 5}
+    outlook = look("m", world.source, world.target)
+    assert {one.group: one.unplaced for one in outlook.groups} == {
+        "app-here": ["t-0: no position on the target: auto.offset.reset decides"], "app-gone": [UNLISTED],
+    }  # fmt: skip
+    assert [one.group for one in outlook.groups][-1] == "app-gone", "behind those that are there for certain"
+    assert (outlook.to_dict()["count"], outlook.to_dict()["unplaced"], outlook.hidden) == (2, 2, ())
+
+
+def test_group_that_the_mirror_names_and_nobody_may_see_is_named(world: World) -> None:
+    """The plan could not see it either."""
+    world.plan = replace(PLAN, mirror=a_mirror(name="m", groups=["billing", "app-here"]))
+    world.stands("app-here", 20, 20)
+    assert [*world.look()] == ["app-here"], "it is not there"
+    world.source.may_describe = False
+    outlook = look("m", world.source, world.target)
+    assert {one.group: one.unplaced for one in outlook.groups} == {"app-here": [], "billing": [UNLISTED]}
+    assert outlook.hidden == (), "nothing else is selected"
+
+
+def test_sources_that_may_hide_groups_are_said_to(world: World) -> None:
+    world.source.may_describe = world.source.sees_away = False
+    outlook = look("m", world.source, world.target)
+    assert outlook.to_dict()["hidden"] == list(outlook.hidden) == [
+        "some groups of the source, perhaps: the principal lacks Describe on group *",
+        "some groups of the source, perhaps: the principal lacks Describe on topic __consumer_offsets: a partition of it "
+        "without a leader hides its groups",
+    ]  # fmt: skip
+    assert outlook.groups == ()
 
 
 def test_mirror_of_another_source_or_with_shared_topics_is_refused(world: World) -> None:
