@@ -32,6 +32,7 @@ from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.phase import phase_of
 from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.errors import LeaseLost
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +138,7 @@ class Reporter:
         while not last:
             last, begun = self._ended.is_set(), time.thread_time()
             # Where a partition stands that was not opened yet is not known.
-            now = {p: basis_of(p) for p in self._partitions if p.opened or p.error is not None}
+            now = {p: basis_of(p) for p in self._partitions if p.opened or has_stopped(p)}
             changed = [row_of(p) for p, basis in now.items() if basis != told.get(p)]
             # Noted as told before it is: if the line is lost, the connection is too, and the next one begins with
             # everything.
@@ -204,22 +205,31 @@ def basis_of(p: PartitionCopy) -> tuple[Any, ...]:
     return p.state, p.error, p.position, p.committed, p.fetch_offset, p.available_end, p.held, *counts
 
 
+def has_stopped(p: PartitionCopy) -> bool:
+    """Return whether an error has stopped a partition.
+
+    A lost lease ends its task and stops none: the driver itself withdraws one, for another rate say, and lets all go on
+    under the next. It alone knows whether another job took it, and hears of the loss by the task's results.
+    """
+    return p.error is not None and not isinstance(p.error, LeaseLost)
+
+
 def row_of(p: PartitionCopy) -> dict[str, Any]:
     """Return a partition's row. Its state is "opening" again whenever something failed.
 
     The end is the planned one, or where the source's log ended in the last fetch; None before the first fetch. The
     timestamp is that of the last record on the target, 0 if unknown.
     """
-    one = p.range
+    one, stopped = p.range, has_stopped(p)
     end = p.available_end if one.end_offset is None else one.end_offset
     state = phase_of(
-        stopped=p.error is not None, done=p.done, opening=not p.is_open,
+        stopped=stopped, done=p.done, opening=not p.is_open,
         at_end=one.end_offset is None and not p.is_behind,
     )  # fmt: skip
     return {
         "topic": one.source_topic, "partition": one.partition, "target_partition": one.target.partition, "state": state,
         "position": p.settled_position, "end": end if end >= 0 else None,
         "held": p.held if one.end_offset is None else 0,
-        "error": None if p.error is None else str(p.error)[:MAX_ERROR_CHARS], **vars(p.counters),
+        "error": str(p.error)[:MAX_ERROR_CHARS] if stopped else None, **vars(p.counters),
         "timestamp_ms": p.delays.timestamp_ms or max(0, p.timestamp), "delays": p.delays.read(),
     }  # fmt: skip

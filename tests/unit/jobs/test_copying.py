@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
@@ -10,23 +11,29 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.reporter import Reporter
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.errors import InputError
+from airflow_mirror.copy.writer.lease_watch import LeaseWatch
+from airflow_mirror.errors import ForeignData, InputError, LeaseLost, MirrorError
 from airflow_mirror.jobs.driver import copying
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.held_lease import HeldLease, writer_lease
 from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.metrics.publish import Publication
+from airflow_mirror.jobs.progress.listener import LOOPBACK, Hosts
 from airflow_mirror.jobs.request import BulkRequest
 from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.mirror import Mirror, time_ms
 from tests.builders import plan_of, request, topic_plan
 from tests.driven.ledger import LedgerCluster
 from tests.driven.records import Row, encode
+from tests.waiting import wait_until
 
 TIMES = ["2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00"]
 
@@ -34,7 +41,7 @@ TIMES = ["2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00"]
 class Crew:
     """Says of each partition that it was copied. :ivar dealt: the lists of each round. :ivar rates: of a task in each."""
 
-    hosts = None
+    hosts: Hosts | None = None
 
     def __init__(self, slots: int = 1) -> None:
         self._slots, self.dealt, self.rates = slots, list[int](), list[float | None]()
@@ -58,6 +65,55 @@ class Crew:
         ]  # fmt: skip
 
 
+class Staggered(Crew):
+    """A crew of two tasks, which lose the lease in the first round because somebody wishes another rate.
+
+    The first one says so, and the second one notices only after the driver has heard of two more wishes.
+
+    :param status: the job's. :param caplog: has what the driver has heard.
+    :param error: what the first one says instead.
+    """
+
+    hosts = LOOPBACK
+
+    def __init__(
+        self, target: LedgerCluster, status: StatusFile, caplog: pytest.LogCaptureFixture,
+        error: MirrorError | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(slots=2)
+        self._target, self._status, self._caplog, self._error = target, status, caplog, error
+        caplog.set_level(logging.WARNING)
+
+    def copy(self, dealt: Sequence[Sequence[CopyRange]], work: CopyWork) -> list[PartitionResult]:
+        if self.dealt:
+            return super().copy(dealt, work)
+        self.dealt.append(len(dealt))
+        self.rates.append(work.options.max_bytes_per_second)
+        with closing(LeaseWatch(self._target.config, work.lease)) as watch:
+            self._wish(7)
+            lost = wait_until(lambda: loss_of(watch))
+        copies = [PartitionCopy(r, True, 1 << 20, opened=True, error=lost) for part in dealt for r in part]
+        copies[0].error = self._error or lost
+        copies[0].counters.records = 3
+        with Reporter(work.report_to, copies[:1]):
+            wait_until(lambda: self._status.brief()["summary"].get("records") == 3)
+            for rate in (8, 9):  # what heard the second one has looked at the rows before
+                self._wish(rate)
+        return [PartitionResult.of(one, 1.0) for one in copies]
+
+    def _wish(self, rate: int) -> None:
+        wish(self._target.state, "m", "rate", Wish.now(rate))
+        wait_until(lambda: f"rate set to {rate} bytes per second" in self._caplog.text)
+
+
+def loss_of(watch: LeaseWatch) -> LeaseLost | None:
+    try:
+        watch.check()
+    except LeaseLost as e:
+        return e
+    return None
+
+
 @pytest.fixture
 def source(tmp_path: Path) -> Iterator[LedgerCluster]:
     with LedgerCluster(tmp_path, "source") as source:
@@ -77,7 +133,9 @@ def lay(cluster: LedgerCluster, partition: int, *days: int) -> None:
 def copy(source: LedgerCluster, ledger_target: LedgerCluster, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
     """Copy between clusters whose topic is planned already."""
 
-    def run(crew: Crew, partitions: int = 1, rate: float | None = None, **fields: Any) -> Outcome:
+    def run(
+        crew: Crew, partitions: int = 1, rate: float | None = None, status: StatusFile | None = None, **fields: Any
+    ) -> Outcome:
         source.create("orders", partitions), ledger_target.create("orders", partitions)
         for p in range(partitions):
             lay(source, p, 0, 0, 1, 1, 2)
@@ -86,13 +144,16 @@ def copy(source: LedgerCluster, ledger_target: LedgerCluster, monkeypatch: pytes
         asked = request(BulkRequest, mirror, source=source.reference, target=ledger_target.reference, **fields)
         job = CopyJob(
             mirror=asked.mirror, source=asked.source, target=asked.target, plan=plan,
-            options=replace(CopyOptions(mirror="m"), max_bytes_per_second=rate),
+            options=replace(
+                CopyOptions(mirror="m"), max_bytes_per_second=rate,
+                abort_on_send_failure=fields.get("abort_on_send_failure", False),
+            ),
         )  # fmt: skip
         monkeypatch.setattr(lease, "HANDOVER_S", 0.0)
         monkeypatch.setattr(copying, "prepare_to_copy", lambda _: job)
         monkeypatch.setattr(copying, "require_still_ours", lambda _: None)
         with closing(Publication(None, None)) as publication:
-            return copying.copy(asked, StatusFile(None), publication, lambda _: mustered(crew))
+            return copying.copy(asked, status or StatusFile(None), publication, lambda _: mustered(crew))
 
     return run
 
@@ -137,3 +198,22 @@ def test_a_rate_is_shared_by_no_more_lists_than_run_at_once(
     """An executor that joins would start one that waits, beside shares that make up the whole rate already."""
     copy(crew := Crew(slots=2), partitions=4, rate=rate, tasks=tasks)
     assert (crew.dealt, crew.rates) == ([lists], [share])
+
+
+def test_a_task_that_notices_first_that_another_rate_is_wished_does_not_end_the_copy(
+    ledger_target: LedgerCluster, copy: Callable[..., Outcome], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has no failure that the others have to end for: all go on in the next round."""
+    crew = Staggered(ledger_target, status := StatusFile(None), caplog)
+    summary, error = copy(crew, partitions=2, status=status, abort_on_send_failure=True)
+    assert error is None and summary["errors"] == []
+    assert crew.dealt == [2, 2] and crew.rates == [None, 4.5]
+
+
+def test_a_failure_ends_the_copy_although_another_rate_is_wished(
+    ledger_target: LedgerCluster, copy: Callable[..., Outcome], caplog: pytest.LogCaptureFixture
+) -> None:
+    failure = ForeignData("orders", 0, 0, 1, "another tool wrote them", "Delete them.")
+    crew = Staggered(ledger_target, status := StatusFile(None), caplog, failure)
+    _, error = copy(crew, partitions=2, status=status, abort_on_send_failure=True)
+    assert "another tool wrote them" in str(error) and crew.dealt == [2]

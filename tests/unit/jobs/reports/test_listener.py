@@ -14,7 +14,7 @@ import pytest
 
 from airflow_mirror.copy.delays import Delays
 from airflow_mirror.copy.results import PartitionResult
-from airflow_mirror.errors import LeaseLost
+from airflow_mirror.errors import NeedsHuman
 from airflow_mirror.jobs.progress.listener import LOOPBACK, SWITCH, Hosts, Limits, Listener, hosts_of
 from airflow_mirror.jobs.progress.table import Table
 from tests.unit.jobs.reports.driver import (
@@ -301,7 +301,7 @@ def test_stopped_partition_stays_stopped_until_its_turn_ends(table: Table, drive
     with reporting(driver.address, [copy]):
         wait_until(lambda: FIRST in told(table))
         assert not table.has_stopped()
-        copy.error = LeaseLost("id", 5, "6")
+        copy.error = NeedsHuman("its records are damaged")
         wait_until(table.has_stopped)
     wait_until(lambda: not driver._tasks)
     assert table.has_stopped()  # other tasks of the lease may run for minutes

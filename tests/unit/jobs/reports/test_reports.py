@@ -21,7 +21,7 @@ from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.reporter import basis_of, row_of
-from airflow_mirror.errors import LeaseLost
+from airflow_mirror.errors import ForeignData, LeaseLost, LeaseUnconfirmed
 from airflow_mirror.jobs.progress.certificate import Identity, new_identity
 from airflow_mirror.jobs.progress.listener import Listener
 from airflow_mirror.jobs.progress.table import Table
@@ -100,10 +100,11 @@ def test_what_happened_last_is_told_too(driver: Listener, table: Table) -> None:
 
 
 def test_unopened_partition_is_not_reported(driver: Listener, table: Table) -> None:
-    partitions = [*copies(RANGES[:1]), PartitionCopy(RANGES[1], True, 1 << 20)]
+    partitions = [*copies(RANGES[:1]), PartitionCopy(RANGES[1], True, 1 << 20), PartitionCopy(RANGES[2], True, 1 << 20)]
+    partitions[2].error = LeaseLost("id", 1, "gone")
     with reporting(driver.address, partitions):
         wait_until(lambda: told(table))
-    assert set(told(table)) == {FIRST}  # its position would be a guess
+    assert set(told(table)) == {FIRST}  # their positions would be a guess
 
 
 @pytest.mark.parametrize(
@@ -208,7 +209,7 @@ class Wire:
 
 def test_who_listens_on_the_way_reads_no_topic_and_no_token(driver: Listener, table: Table) -> None:
     wire, partitions = Wire(driver), copies()
-    partitions[1].error = LeaseLost("a-secret-name", 5, "gone")
+    partitions[1].error = ForeignData("a-secret-name", 1, 5, 6, "another tool wrote it", "Delete it.")
     with reporting(wire.address, partitions) as reporter:
         wait_until(lambda: len(told(table)) == 3)
         driver.end_tasks()
@@ -294,7 +295,7 @@ def test_states_are_told_apart() -> None:
     assert state_of(bounded) == "opening"
     bounded.state = State.DONE
     assert state_of(bounded) == "done"
-    bounded.error = LeaseLost("id", 1, "gone")
+    bounded.error = ForeignData("orders", 0, 5, 6, "another tool wrote it", "Delete it.")
     assert state_of(bounded) == "stopped"
     assert state_of(tail) == "copying"
     tail.available_end = tail.fetch_offset = 10
@@ -306,3 +307,12 @@ def test_states_are_told_apart() -> None:
     tail.counters.padded = tail.position = 1
     assert state_of(tail) == "copying"
     assert len(set(seen)) == len(seen), "each of these changes is told"
+
+
+def test_a_lost_lease_stops_no_partition() -> None:
+    """Only its task: the driver withdraws a lease for another rate, and whoever took it is told by the task's results."""
+    (one,) = copies(RANGES[:1])
+    one.error = LeaseLost("id", 1, "gone")
+    assert (row_of(one)["state"], row_of(one)["error"]) == ("copying", None)
+    one.error = LeaseUnconfirmed("id", 1, 600.0, None)
+    assert row_of(one)["state"] == "stopped" and "id" in row_of(one)["error"]
