@@ -168,7 +168,7 @@ class ClientConfig:
 
 @dataclass(frozen=True)
 class Handover:
-    """Settings that a job's driver passes to its tasks: pickled with a task's code and never written down.
+    """Settings that a job's driver passes to its tasks: pickled with what a task is to do, and never written down.
 
     :param settings: reference -> librdkafka settings, secrets included; empty: tasks read their references themselves.
     """

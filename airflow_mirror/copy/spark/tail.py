@@ -10,8 +10,9 @@ partition is its target's log end.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -21,6 +22,9 @@ from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.spark.attempt import carry_out
 from airflow_mirror.copy.task import work_from_json
+from airflow_mirror.errors import InputError
+
+log = logging.getLogger(__name__)
 
 SOURCE_NAME = "kafka_mirror_tail"
 _RESULT_SCHEMA = "result string"
@@ -32,12 +36,14 @@ class TurnPartition(InputPartition):  # type: ignore[misc]
 
     :ivar ranges: JSON of a list of :class:`CopyRange`. :ivar options: JSON of :class:`CopyOptions`.
     :ivar report_to: see :class:`.task.CopyWork`; ``deal`` likewise.
+    :ivar handed: the clusters' settings; empty if tasks read them themselves.
     """
 
     ranges: str
     options: str
     report_to: str | None
     deal: int
+    handed: Handover = field(repr=False)
 
 
 class TailReader(DataSourceStreamReader):  # type: ignore[misc]
@@ -47,16 +53,17 @@ class TailReader(DataSourceStreamReader):  # type: ignore[misc]
     changed), ``turn_s``, ``hand_over`` ("true": tasks get the clusters' settings from
     here).
 
-    Created in the driver. What is read here reaches the tasks in the pickled reader, and is in no option.
+    Spark makes one on the driver's host that deals out all turns of a stream, and another one that it pickles for all of
+    their tasks. So what a turn is to know by its beginning comes in its partitions. These go from memory to memory: what
+    is in them is in no option, no plan and no checkpoint.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._work = work_from_json(options["work"])
         self._turn_file = options["turn_file"]
         self._turn_s = float(options["turn_s"])
-        self._handed = Handover()
-        if options.get("hand_over") == "true":
-            self._handed = Handover.of(self._work.source, self._work.target)
+        self._hands_over = options.get("hand_over") == "true"
+        self._handed: Handover | None = None  # with the turn before
         self._offered = 0
 
     def initialOffset(self) -> dict[str, int]:
@@ -76,14 +83,30 @@ class TailReader(DataSourceStreamReader):  # type: ignore[misc]
         # turn on. It is whole in any case, since the driver puts a new one in its place.
         with open(self._turn_file, encoding="utf-8") as file:
             turn = json.load(file)
-        options = json.dumps(turn["options"])
+        options, handed = json.dumps(turn["options"]), self._settings()
         return [
-            TurnPartition(json.dumps(ranges), options, turn["report_to"], turn["number"]) for ranges in turn["ranges"]
+            TurnPartition(json.dumps(ranges), options, turn["report_to"], turn["number"], handed)
+            for ranges in turn["ranges"]
         ]
+
+    def _settings(self) -> Handover:
+        """Return what the tasks of the next turn log in with: a password may have been changed since the last one.
+
+        :raises InputError: or OSError, before the first turn: the settings, or a file that they name, can't be read.
+        """
+        if not self._hands_over:
+            return Handover()
+        try:
+            self._handed = Handover.of(self._work.source, self._work.target)
+        except (InputError, OSError) as e:
+            if self._handed is None:
+                raise
+            log.warning("the clusters' settings can't be read, tasks get those of the turn before: %s", e)
+        return self._handed
 
     def read(self, partition: TurnPartition) -> Iterator[tuple[str]]:
         """Copy for the length of the turn; yield each partition's result."""
-        self._handed.accept()
+        partition.handed.accept()
         ranges = [CopyRange(**values) for values in json.loads(partition.ranges)]
         options = CopyOptions(**json.loads(partition.options))
         work = replace(self._work, options=options, report_to=partition.report_to, deal=partition.deal)
