@@ -43,7 +43,8 @@ def test_a_paused_mirror_copies_nothing_until_it_is_resumed(
         except Exception:  # the job creates the topic
             return 0
 
-    first = submit("streaming_tail.py", *arguments, log=log["first"])
+    job_dir = tmp_path / "job"
+    first = submit("streaming_tail.py", *arguments, "--job-dir", str(job_dir), log=log["first"])
     second = None
     try:
         wait_until(lambda: copied() == 200, "the tail copies", 300, 0.2)
@@ -52,6 +53,8 @@ def test_a_paused_mirror_copies_nothing_until_it_is_resumed(
         assert warm_jobs.run("bulk", *arguments, "--no-probe", log=log["bulk"]) == 1
         assert f"mirror '{topic_name}' is paused by " in log["bulk"].read_text()
         assert copied() == 200 and first.poll() is None
+        states = json.loads((job_dir / "status.json").read_text())["summary"]["states"]
+        assert "stopped" not in states, "its tasks have lost the lease, and no partition has failed"
         assert wish("resume")["pause"] is None
         wait_until(lambda: copied() == 300, "the tail goes on", 120, 0.2)
 
