@@ -306,6 +306,9 @@ with DAG(
 
         access_wanted = is_access_wanted()
         let_readers_in = SyncAclsOperator(task_id="let_readers_in", phase="early", **ACCESS)
+        # Behind a failure there is no cutover. Before the look and the question: beside them it would be the one success
+        # that lets a run cut over in which both were skipped, and somebody has cleared a task.
+        readers_in = EmptyOperator(task_id="readers_in", trigger_rule="none_failed")
 
     with stage("copy", "Copy what is there, and follow what comes"):
         bulk_copy = StartMirrorOperator(
@@ -415,5 +418,6 @@ with DAG(
     verify >> cutover_wanted >> preview_groups >> preview >> wanted >> [approve_cutover, verify_since]
     approve_cutover >> verify_since >> cutover >> [lift_fence, stop_tail, watch, let_writers_in, way_back]
     end_red_unless_done(lift_fence, "cutover", "approve_cutover", {"plan": "plan", "copy": "verify"})
-    sync_configs >> access_wanted >> let_readers_in >> [verify_since, let_writers_in]
+    sync_configs >> access_wanted >> let_readers_in >> [readers_in, let_writers_in]
+    readers_in >> preview_groups
     stop_tail >> restore_wanted >> restore_configs >> [restored, way_back]

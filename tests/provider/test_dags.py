@@ -204,8 +204,13 @@ def test_what_nobody_asked_for_keeps_no_other_task_from_running(bag: Any) -> Non
     assert wanted.ignore_downstream_trigger_rules is False
     assert [wanted.python_callable(params={"follow": parts}) for parts in ([], ["acls"])] == [False, True]
     assert wanted.upstream_task_ids == {"sync_configs"} and wanted.downstream_task_ids == {"let_readers_in"}
-    assert dag.get_task("let_readers_in").downstream_task_ids == {"verify_since", "let_writers_in"}
+    assert dag.get_task("let_readers_in").downstream_task_ids == {"readers_in", "let_writers_in"}
+    readers_in = dag.get_task("readers_in")
+    assert readers_in.trigger_rule == "none_failed" and readers_in.downstream_task_ids == {"preview_groups"}
+    assert dag.get_task("preview_groups").trigger_rule == "all_success"
+    # Its one success must not be one of the side branch: skipped are then the look, the question and the answer.
     assert dag.get_task("verify_since").trigger_rule == "none_failed_min_one_success"
+    assert dag.get_task("verify_since").upstream_task_ids == {"is_approval_wanted", "approve_cutover"}
     assert dag.get_task("let_writers_in").upstream_task_ids == {"let_readers_in", "cutover"}
     assert dag.get_task("cutover").upstream_task_ids == {"verify_since"}
     assert dag.get_task("watch").upstream_task_ids == {"cutover"}

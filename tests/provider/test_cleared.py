@@ -1,0 +1,46 @@
+"""What runs of the shipped DAGs do once somebody clears a task of them, by Airflow's own scheduler code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.provider.scheduled import Scheduler
+
+# They run behind whatever becomes of the others, and change nothing: they look, or are empty.
+HARMLESS = {"has_backed_out", "restored", "way_back.is_wanted"}
+COPY = {"topics": ["a"], "mode": "copy", "follow": ["acls"]}
+
+
+@pytest.fixture(scope="module")
+def scheduler(bag: Any) -> Iterator[Scheduler]:
+    with Scheduler(bag, "kafka_migration") as one:
+        yield one
+
+
+def test_a_task_that_is_cleared_does_no_more_than_its_run_was_asked_for(scheduler: Scheduler) -> None:
+    """One of a run that only copies had readers' rights for a reason to cut over: nobody had looked, or been asked."""
+    run = scheduler.run("kafka_migration", **COPY).go()
+    first = {*run.ran, *HARMLESS}
+    assert run.state == "success" and "let_readers_in" in first and "cutover" not in first
+    more: dict[str, set[str]] = {}
+    for task in run.dag.task_ids:
+        with run.tried():
+            more[task] = {*run.clear(task).go().ran} - first
+    assert {task: ran for task, ran in more.items() if ran} == {}
+
+
+def test_a_run_that_was_marked_and_is_cleared_behind_its_comparison_does_not_cut_over(scheduler: Scheduler) -> None:
+    run = (
+        scheduler.run("kafka_migration", **{**COPY, "mode": "migrate"}).go(until="wait_for_catch_up").mark("failed").go()
+    )
+    assert run.states["wait_for_catch_up"] == "failed" and run.states["let_readers_in"] == "success"
+    assert {*run.clear("preview_groups").go().ran} <= {*HARMLESS, "lift_fence", "outcome"}
+
+
+def test_nothing_is_cut_over_where_readers_were_not_let_in(scheduler: Scheduler) -> None:
+    run = scheduler.run("kafka_migration", **{**COPY, "mode": "migrate"}).go(fails=["let_readers_in"])
+    assert run.state == "failed" and "verify" in run.ran
+    assert run.states["preview_groups"] == run.states["cutover"] == "upstream_failed"
