@@ -365,6 +365,15 @@ class PreviewTooOld(InputError):
     remedy = "Clear the preview with all tasks after it, an approval included."
 
 
+class NotApproved(InputError):
+    """A run reached a task that moves applications, and its form, or whoever is asked, has not said that it may."""
+
+    task: str
+    cause: str
+    remedy: str
+    what = "task {task!r} has nobody's yes in this run; this try has done nothing"
+
+
 class MirrorCutOver(InputError):
     """A mirror was asked to write to topics that it has handed over to applications."""
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from airflow.providers.standard.utils.skipmixin import XCOM_SKIPMIXIN_KEY
 from airflow.sdk import task
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_mirror.example_dags.approved import has_said_no
 from airflow_mirror.operators.base import states_of
 from airflow_mirror.operators.mirror import StartMirrorOperator
 
@@ -61,10 +61,7 @@ def outcome(
         return
     if failed := sorted(task_id for task_id, state in states.items() if state == "failed"):
         raise AirflowFailException(f"the run has not done what it was for, because of {', '.join(failed)}")
-    # A no leaves what it skips, and never the answer itself: Airflow's operator skips by an exception. Of a task that was
-    # cleared and has not asked again an earlier answer is still there.
-    said_no = states.get(asked) == "success" and ti.xcom_pull(task_ids=asked, key=XCOM_SKIPMIXIN_KEY)
-    if states.get(goal) != "success" and not said_no:
+    if states.get(goal) != "success" and not has_said_no(asked, ti):
         raise AirflowFailException(
             f"the run has not done what it was for: {goal} did not run, and nobody has said no. Was the run marked?"
         )

@@ -16,6 +16,7 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, AssetAlias, Param, task
 
 from airflow_mirror.cutover.rollback.reverse import reverse_name
+from airflow_mirror.example_dags.approved import only_if_approved
 from airflow_mirror.example_dags.ending import copy_on_if_failed, end_red_unless_done
 from airflow_mirror.example_dags.forms import (
     SPARK_FIELD,
@@ -136,6 +137,7 @@ with DAG(
         level="{{ params.verify_level }}",
         allow_rewind="{{ params.allow_rewind }}",
         outlets=[AssetAlias("kafka_topics_moved_back")],
+        pre_execute=only_if_approved("approve_rollback"),
         trigger_rule="none_failed_min_one_success",
     )
     # Does nothing unless the rollback was killed before it could lift the fence of the target. A teardown, also of a run

@@ -32,6 +32,7 @@ from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOpe
 from airflow.sdk import DAG, AssetAny, Param, task
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_mirror.example_dags.approved import only_if_approved
 from airflow_mirror.example_dags.forms import answer, ask_brokers, connection, known_params_only, text
 from airflow_mirror.example_dags.tails import Callbacks
 from airflow_mirror.hooks.outcomes import task_outcome
@@ -206,7 +207,7 @@ def _promote(check: FailoverOperator) -> None:
     )
     promote = FailoverOperator(
         task_id="failover", force="{{ params.force }}", unattended=UNATTENDED,
-        trigger_rule="none_failed_min_one_success", **GIVEN,
+        trigger_rule="none_failed_min_one_success", pre_execute=only_if_approved("approve_failover"), **GIVEN,
     )  # fmt: skip
 
     @task.short_circuit

@@ -15,6 +15,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Asset, AssetAlias, Param, TaskGroup, task
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_mirror.example_dags.approved import only_if_approved
 from airflow_mirror.example_dags.ending import copy_on_if_failed, end_red_unless_done
 from airflow_mirror.example_dags.forms import (
     SPARK_FIELD,
@@ -370,6 +371,7 @@ with DAG(
             release_registry="{{ params.release_registry }}",
             outlets=[CUT_OVER, MOVED],
             approval_valid_s="{{ params.approval_valid_s }}",
+            pre_execute=only_if_approved("approve_cutover", mode="migrate"),
             **LIKE_THE_PREVIEW,
         )
         # Does nothing unless the cutover was killed before it could lift its fence. A teardown, so that it runs also

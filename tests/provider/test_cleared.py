@@ -16,7 +16,7 @@ COPY = {"topics": ["a"], "mode": "copy", "follow": ["acls"]}
 
 @pytest.fixture(scope="module")
 def scheduler(bag: Any) -> Iterator[Scheduler]:
-    with Scheduler(bag, "kafka_migration") as one:
+    with Scheduler(bag, "kafka_migration", "kafka_failback", "kafka_failover") as one:
         yield one
 
 
@@ -26,7 +26,7 @@ def test_a_task_that_is_cleared_does_no_more_than_its_run_was_asked_for(schedule
     first = {*run.ran, *HARMLESS}
     assert run.state == "success" and "let_readers_in" in first and "cutover" not in first
     more: dict[str, set[str]] = {}
-    for task in run.dag.task_ids:
+    for task in ("is_access_wanted", "let_readers_in", *(one for one in run.dag.task_ids if one not in first)):
         with run.tried():
             more[task] = {*run.clear(task).go().ran} - first
     assert {task: ran for task, ran in more.items() if ran} == {}
@@ -44,3 +44,22 @@ def test_nothing_is_cut_over_where_readers_were_not_let_in(scheduler: Scheduler)
     run = scheduler.run("kafka_migration", **{**COPY, "mode": "migrate"}).go(fails=["let_readers_in"])
     assert run.state == "failed" and "verify" in run.ran
     assert run.states["preview_groups"] == run.states["cutover"] == "upstream_failed"
+
+
+@pytest.mark.parametrize(
+    ("dag_id", "task", "asked"),
+    [
+        ("kafka_migration", "cutover", "approve_cutover"),
+        ("kafka_failback", "rollback", "approve_rollback"),
+        ("kafka_failover", "failover", "approve_failover"),
+    ],
+)
+def test_an_approval_that_was_skipped_is_no_yes(scheduler: Scheduler, dag_id: str, task: str, asked: str) -> None:
+    """By a request, or in a run that was marked before it asked. One that somebody marks as success is."""
+    run = scheduler.run(dag_id, **({"topics": ["a"]} if dag_id == "kafka_migration" else {})).go()
+    assert run.state == "success" and {task, asked} <= {*run.ran}
+    with run.tried():
+        assert task not in run.set_state("skipped", asked).clear(task).go().ran
+        assert run.states[task] == "failed"
+    with run.tried():
+        assert task in run.set_state("success", asked).clear(task).go().ran

@@ -180,6 +180,40 @@ def ti_of(**states: str) -> Any:
     return SimpleNamespace(dag_id="kafka_migration", run_id="r", get_task_states=lambda **_: {"r": states})
 
 
+MOVES = [
+    ("kafka_migration", "cutover", "approve_cutover"),
+    ("kafka_failback", "rollback", "approve_rollback"),
+    ("kafka_failover", "failover", "approve_failover"),
+]
+
+
+@pytest.mark.parametrize(("dag_id", "task_id", "asked"), MOVES)
+def test_applications_move_only_where_somebody_has_said_so(bag: Any, dag_id: str, task_id: str, asked: str) -> None:
+    """In each try: an approval that was skipped is no answer, and neither is one that was never reached."""
+    dag = bag.dags[dag_id]
+    task = dag.get_task(task_id)
+
+    def begins(state: str | None, *, no: bool = False, **given: Any) -> None:
+        pushed = {"skipped": [task_id]} if no else None
+        ti = ti_of(**({} if state is None else {asked: state}))
+        ti.xcom_pull = lambda task_ids, key: pushed if (task_ids, key) == (asked, "skipmixin_key") else None
+        task._pre_execute_hook({"ti": ti, "task": task, "params": {**dag.params.dump(), **given}})
+
+    begins("success")  # a yes, or somebody has marked it
+    begins("skipped", approval=False)
+    for state in ("skipped", "failed", "upstream_failed", "awaiting_input"):
+        with pytest.raises(AirflowFailException, match=rf"NotApproved: task '{task_id}'.*\n.*'{asked}' is\s+{state}\n"):
+            begins(state)
+    with pytest.raises(AirflowFailException, match=rf"is not\s+asked yet\n\s+do:\s+Clear '{asked}'"):
+        begins(None)
+    with pytest.raises(AirflowFailException, match="answered by a no"):
+        begins("success", no=True)
+    if dag_id == "kafka_migration":
+        for approval, mode in itertools.product((True, False), ("plan", "copy")):
+            with pytest.raises(AirflowFailException, match=rf"its form says mode='{mode}'\n\s+do:"):
+                begins("success", approval=approval, mode=mode)
+
+
 @pytest.mark.parametrize("state", ["failed", "success", "skipped", "upstream_failed"])
 @pytest.mark.parametrize(
     ("dag_id", "cutover", "of"),

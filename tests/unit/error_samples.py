@@ -73,6 +73,7 @@ def samples() -> list[e.MirrorError]:
         e.PlanAmended("m", FEW, PLAN, OTHER),
         e.PlanAmended("m", TOPICS, PLAN, OTHER),
         e.PreviewTooOld("m", "2026-01-31 09:30", 3600.0),
+        e.NotApproved("cutover", "approval is on, and 'approve_cutover' is skipped", "The remedy."),
         e.MirrorCutOver("m", [], "2026-01-31"),
         e.MirrorCutOver("m", TOPICS, "2026-01-31"),
         e.TopicsOwned("m", {"orders": "mirror 'n'", "users": "mirror 'o'"}),
