@@ -139,8 +139,11 @@ def _check(healthy: Asset, unhealthy: Asset) -> None:
 
 
 def _skip_if_told(context: Mapping[str, Any]) -> None:
-    """Skip the task if its asset has told the same of the run before, or before that one."""
+    """Skip the task if its asset has told the same of the run before, or before that one, and nothing else since."""
     ti, here, dag = context["ti"], context["dag_run"], context["dag"]
+    # An earlier try of it may have told the opposite, which no run behind it would take back. Twice does no harm.
+    if here.clear_number:
+        return
     # Of a run without a logical date Airflow knows no run before, and each would tell the same again.
     before = run_before(ti.dag_id, here.logical_date or here.run_after)
     if before is None or _name_of(before, dag) != _name_of(here, dag):

@@ -574,7 +574,7 @@ class BeforeThis:
         return self._xcoms.get(key)
 
 
-CLEARED = {"cleared": True}
+CLEARED, HERE = {"cleared": True}, {"here": True}  # the run before, and the one that tells
 OTHER = {"mirror": {"name": "another", "source": "a", "target": "b"}}
 
 
@@ -586,6 +586,8 @@ OTHER = {"mirror": {"name": "another", "source": "a", "target": "b"}}
         pytest.param("success", False, {}, False, id="told"),
         pytest.param("skipped", True, {}, False, id="told before that"),
         pytest.param("skipped", True, CLEARED, True, id="told before that, and cleared since"),
+        pytest.param("success", False, HERE, True, id="told, and this run was cleared"),
+        pytest.param("skipped", True, HERE, True, id="told before that, and this run was cleared"),
         pytest.param("skipped", False, {}, True, id="other way, not begun, or marked"),
         pytest.param("upstream_failed", False, {}, True, id="other way, behind a failure"),
         pytest.param("failed", False, {}, True, id="could not tell"),
@@ -602,7 +604,8 @@ def test_assets_are_told_when_health_changes(
 
     Turned on together with the DAG that starts the tail, the first run has nothing to look at, and tells neither. One
     that a request has triggered without a logical date told each time. Behind one that was marked as failed while its
-    check had failed, or that somebody had started for another mirror, an outage was never told.
+    check had failed, or that somebody had started for another mirror, an outage was never told. One that was cleared may
+    have told the opposite itself, and is compared with no other.
     """
     dag = bag.dags["kafka_replication_health"]
     teller = dag.get_task(task_id)
@@ -610,8 +613,10 @@ def test_assets_are_told_when_health_changes(
     assert teller.upstream_task_ids == {"check"}
     assert teller.trigger_rule == ("all_success" if task_id == "became_healthy" else "all_failed")
     cleared = conf is CLEARED
-    ti = BeforeThis(task_id, before, skipped_itself, {} if cleared else conf, cleared)
-    run = SimpleNamespace(logical_date=NOW if dated else None, run_after=NOW, conf=None)
+    ti = BeforeThis(task_id, before, skipped_itself, {} if conf in (CLEARED, HERE) else conf, cleared)
+    run = SimpleNamespace(
+        logical_date=NOW if dated else None, run_after=NOW, conf=None, clear_number=int(conf is HERE)
+    )  # fmt: skip
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", ti, raising=False)
     with nullcontext() if tells else pytest.raises(AirflowSkipException):
         teller.python_callable(ti=ti, dag_run=run, dag=dag)
