@@ -28,7 +28,7 @@ from airflow_mirror.plan import ledger_store, requirements
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 from airflow_mirror.plan.missing_acls import Lacking, lacking
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.owned import began_anew, mirrors, target_ids
+from airflow_mirror.plan.owned import began_anew, ended_by, mirrors, target_ids
 from airflow_mirror.plan.rights import FAILOVER as ROLE
 from airflow_mirror.plan.rights import TARGET
 from airflow_mirror.plan.rights_command import rights_command
@@ -268,15 +268,19 @@ def mirror_of(on: Side, mirror: str) -> tuple[Plan, Direction | None, ActiveTail
 
 
 def is_former(on: Side, decided: Direction, mirror: str, values: Values) -> bool:
-    """Return whether a tail was decided since a failover for topics that are not in production: these were made anew.
+    """Return whether a mirror was started over since a failover: its topics were made anew, and none is in production.
 
-    :param decided: the failover. :raises PlanNotKept: the tail's plan is gone; InputError: it can't be read.
+    :param decided: the failover. :raises PlanNotKept: the plan of these topics is gone; InputError: it can't be read.
     """
-    if decided.by != FAILOVER or (tail := active_tail(values, mirror)) is None:  # the failover has ended it
+    if decided.by != FAILOVER or ended_by(values, mirror):  # all that the mirror has is in production
         return False
-    # By its topics as well: a tail that had looked before the failover may be decided behind it, and ends by its lease.
-    # What that failover lacks is completed all the same, under its own cut.
-    return began_anew(values, on.plan(mirror, tail.plan))
+    # By its topics: a tail that had looked before the failover may be decided behind it, and ends by its lease. What
+    # that failover lacks is completed all the same, under its own cut: its first record has opened some of them.
+    # Of a mirror without a tail, which the failover has ended, by the last plan: a bulk copy goes by it, and no tail
+    # may follow for hours, or ever.
+    tail = active_tail(values, mirror)
+    plan_hash = tail.plan if tail else ledger_store.last_hash(values, mirror) or decided.plan
+    return began_anew(values, on.plan(mirror, plan_hash))
 
 
 def own_part(on: Side, plan: Plan, values: Values) -> tuple[Plan, dict[str, str]]:

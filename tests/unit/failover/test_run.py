@@ -542,38 +542,52 @@ def test_topics_that_join_until_the_tail_is_ended_are_opened(world: World) -> No
     assert world.outcome()["open"] == {"a", "b", "c"}
 
 
+@pytest.mark.parametrize("tail", [True, False])
 @pytest.mark.parametrize("listed", [True, False])
 def test_mirror_that_was_started_over_is_failed_over_anew(
-    world: World, monkeypatch: pytest.MonkeyPatch, listed: bool
+    world: World, monkeypatch: pytest.MonkeyPatch, listed: bool, tail: bool
 ) -> None:
-    """By the old failover nothing was left to do: new topics were opened beside a tail that copied on.
+    """By the old failover nothing was left to do: new topics were opened beside a tail, or a bulk copy, that copied on.
 
     A broker that has just started lists none of them.
     """
     first = world.fail_over().direction
     world.target.ids = {"a": "new-a", "b": "new-b"}
     ownership.claim(world.ledger(), PLAN, world.target)  # type: ignore[arg-type]
-    world.ledger().decide(lambda _: {"active/m": world.tail.value()})
-    world.lease.holder = "tail"
+    world.lease.holder = "who copies"
+    if tail:
+        world.ledger().decide(lambda _: {"active/m": world.tail.value()})
     world.sign(0.0)
     topics, answers = world.target.topics, [dict[str, TopicInfo]()] * (not listed)
+    refusal = "cut off from here is not gone" if tail else "none has missed the source"
     with monkeypatch.context() as patched:
         patched.setattr(world.target, "topics", lambda names: answers.pop() if answers else topics(names))
-        with pytest.raises(InputError, match="cut off from here is not gone"):
-            world.fail_over()
-    assert world.lease.holder == "tail" and world.outcome()["open"] == set()
+        with pytest.raises(InputError, match=refusal):
+            world.fail_over(unattended=not tail)
+    assert world.lease.holder == "who copies" and world.outcome()["open"] == set()
     world.sign(60.0)
+    world.target.configs["a"] = {"retention.ms": "-1"}
+    world.target.at["g"][A0] = GroupPosition(77)  # beyond where this copy ended
     again = world.fail_over()
+    assert (world.target.at["g"][A0].offset, world.target.configs["a"]) == (50, {"retention.ms": "60000"})
     assert (again.direction.generation, again.direction.attempt == first.attempt) == (first.generation + 1, False)
     assert world.outcome()["open"] == {"a", "b"} and not world.outcome()["tail"] and world.lease.holder == ""
     assert tuple(again.steps) == STEPS
     assert Record(Part(world.state, ("failover/m/",)), "m", again.direction.attempt).cut().offsets == world.copied
 
 
-def test_tail_that_is_decided_behind_a_failover_leaves_it_to_be_completed(world: World) -> None:
-    """It had looked before. Decided anew, the cut would be where applications write by now."""
-    assert world.dies(3, after=True) and world.effects.log[3:] == ["decide"]
-    world.ledger().decide(lambda _: {"active/m": world.tail.value()})
+@pytest.mark.parametrize("tail", [True, False])
+def test_tail_that_is_decided_behind_a_failover_leaves_it_to_be_completed(
+    world: World, monkeypatch: pytest.MonkeyPatch, tail: bool
+) -> None:
+    """It had looked before. Decided anew, the cut would be where applications write by now.
+
+    So it would be without a tail, of a failover that has not opened all of the topics yet.
+    """
+    monkeypatch.setattr(ownership, "_AT_ONCE", 1)
+    assert world.dies(3, after=True) and world.effects.log[3:] == ["decide"] and world.outcome()["open"] == {"a"}
+    if tail:
+        world.ledger().decide(lambda _: {"active/m": world.tail.value()})
     decided = direction(world.ledger().values(), "m")
     assert world.fail_over().direction == decided
 
