@@ -54,7 +54,8 @@ from airflow_mirror.errors import (
     Undecided,
 )
 from airflow_mirror.ledger.records import ACTIVE
-from airflow_mirror.plan.owned import owned_topics, target_ids
+from airflow_mirror.plan.owned import owned_topics, require_listed, target_ids
+from airflow_mirror.plan.requirements import target_topics
 
 CAUGHT_UP, FENCED, PROVEN, DRAINED, ENDING, VERIFIED, GROUPS_MOVED, QUIET, SEALED, CUT_OVER = (
     "CAUGHT_UP", "FENCED", "PROVEN", "DRAINED", "ENDING", "VERIFIED", "GROUPS_MOVED", "QUIET", "SEALED", "CUT_OVER",
@@ -141,10 +142,15 @@ def open_target(run: Attempt) -> dict[str, Any]:
 
     The decision takes the topics out of the mirror's hands in the same moment. Once it is made nothing can be undone,
     because applications may write to the target.
+
+    :raises TryAgain: a broker of the target does not list topics that are there. Errors else of the last looks.
     """
     assert run.up is not None
     # Both before the last looks: what another process decides from here on has moved, and refuses the opening.
     ids = target_ids(run.plan, run.target)
+    # By the word of one broker that has just started none would be opened, behind a fence that says that they are. First,
+    # as to know it of a topic that is gone takes half a minute.
+    require_listed(target_topics(run.plan), ids, run.target)
     pin = decision.Pin(direction=run.turned, tail=ACTIVE.at(run.life.values(), run.mirror.name))
     require_no_writer(run)
     if isinstance(run.fence, AclFence):

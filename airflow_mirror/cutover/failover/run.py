@@ -40,8 +40,8 @@ from airflow_mirror.kafka.permit import Permit, recently
 from airflow_mirror.ledger.records import ACTIVE, CUT, SIGN
 from airflow_mirror.plan.direction import FAILOVER, Direction, direction
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.owned import kept_topics, openings, owned_topics, target_ids
-from airflow_mirror.plan.requirements import require_exclusive_topics
+from airflow_mirror.plan.owned import kept_topics, openings, owned_topics, require_listed, target_ids
+from airflow_mirror.plan.requirements import require_exclusive_topics, target_topics
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.acl_rules import grantable
 from airflow_mirror.sync.acls import create_rules, read_scope
@@ -69,9 +69,10 @@ def run(
         cutover has left a fence.
     :raises MirrorCutOver: its topics were cut over: there is nothing to fail over. :raises TopicsShared: they are others'
         as well. :raises InputError: the target knows no such mirror.
-    :raises TryAgain: the target does not answer, or, without ``force``, a cutover is at work; call it again.
+    :raises TryAgain: the target does not answer, a broker of it does not list topics that are there, or, without
+        ``force``, a cutover is at work; call it again.
     """
-    begun, target, ledger = on.clock.monotonic(), on.admin, on.ledger
+    begun, ledger = on.clock.monotonic(), on.ledger
     before = direction(ledger.values(), mirror)  # first: a failover that is decided meanwhile must not count as that
     plan, decided, tail, others = checks.mirror_of(on, mirror)
     require_exclusive_topics(plan, "be failed over")
@@ -85,7 +86,7 @@ def run(
         held = None
         log.info("the failover of %s is decided; what it lacks is completed", decided.at)
         # More topics than a record holds: the one that died had opened the first of them, and no job may write to any.
-        decided = promote(ledger, plan, target_ids(plan, target), decided, decided)
+        decided = promote(ledger, plan, _ids(on, plan, decided), decided, decided)
 
     # A rollback, or a way back that was armed, has turned the direction since: groups and settings are their owners'
     # then. The lease says nothing here, a failover keeps none.
@@ -205,20 +206,34 @@ def _decide(
     # reads.
     cut = Cut(at_ms=at_ms, offsets=offsets, lost=lost.to_dict(), beyond=beyond)
     Record(on.state(CUT.below(name)), name, attempt).write_cut(cut)
+    wanted = Direction(
+        generation=1 if before is None else before.generation + 1, primary=plan.target_cluster_id, by=FAILOVER,
+        attempt=attempt, plan=plan.hash, at=datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds"),
+    )  # fmt: skip
+    ids = _ids(on, plan, wanted)  # before the lease: where a topic is missing it may take half a minute
     try:
         # Whoever took it since waits seven seconds before it writes; so up to now the cut is whole.
         on.confirm_lease(held)
     except LeaseLost as e:
         raise TryAgain(f"another job took the mirror's writer lease meanwhile, and nothing was decided: {e}") from e
-    wanted = Direction(
-        generation=1 if before is None else before.generation + 1, primary=plan.target_cluster_id, by=FAILOVER,
-        attempt=attempt, plan=plan.hash, at=datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds"),
-    )  # fmt: skip
     # Frozen before this for however long: direction, tail and fence are compared where the record is appended. A job
     # that has taken the lease by then reads the decision when it has it, and ends; what it wrote until then is beyond
     # the noted cut.
-    decided = promote(on.ledger, plan, target_ids(plan, on.admin), wanted, before, looked_at, force=force)
+    decided = promote(on.ledger, plan, ids, wanted, before, looked_at, force=force)
     return plan, decided, held, others
+
+
+def _ids(on: Side, plan: Plan, one: Direction) -> dict[str, str]:
+    """Return the present ids of the plan's target topics, by name; of those that the failover has opened some may lack.
+
+    :raises TryAgain: a broker does not list some that are there.
+    """
+    ids, owned = target_ids(plan, on.admin), owned_topics(on.ledger)
+    # By the word of one broker that has just started nothing would be opened, and a job that is run again would copy
+    # into what applications use. What is open stays so, there or not.
+    still = {t for t in target_topics(plan) if t not in owned or owned[t].opened_by != one.opened_by}
+    require_listed(still, ids, on.admin)
+    return ids
 
 
 def _end_writing(on: Side, plan: Plan, *, held: LeaseToken | None, permit: Permit) -> Found:

@@ -206,6 +206,24 @@ def test_target_stays_shut_when_anything_moved_since_writing_ended(
     assert decided(world.run) == (UP, {None}) and not world.run.opening
 
 
+@pytest.mark.parametrize("listed", [[], ["orders"]])
+def test_target_stays_shut_while_a_broker_does_not_list_its_topics(
+    world: World, leases: Leases, listed: list[str]
+) -> None:
+    """It has just started. The fence was opened, and no topic: a job that is run again would copy beside applications."""
+    sealed(world.run)
+    admin: Any = world.run.on.target.admin
+    admin.wire = SimpleNamespace(refresh_present=lambda _: set())
+    young = {name: admin.topics([name])[name] for name in listed}
+    answers = [young, *[admin.topics(["orders", "payments"])] * 3]
+    admin.topics = lambda _: answers.pop(0)
+    with pytest.raises(TryAgain, match="target topics payments: a" if listed else "target topics orders, payments: a"):
+        steps.open_target(world.run)
+    assert decided(world.run) == (UP, {None}) and not world.run.opening
+    steps.open_target(world.run)
+    assert decided(world.run) == (OPENED, {world.run.plan.hash})
+
+
 def test_target_stays_shut_for_one_that_was_taken_for_dead(world: World, leases: Leases) -> None:
     """Every other sign says that it may go on: another attempt's fence is up, and both logs stand still."""
     sealed(world.run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -600,6 +601,41 @@ def test_more_topics_than_a_decision_holds_are_opened(world: World, monkeypatch:
         requirements.require_active(world.ledger(), PLAN, world.target)  # type: ignore[arg-type]
     world.fail_over()
     assert world.outcome()["open"] == {"a", "b"}
+
+
+@pytest.mark.parametrize("died", [False, True])
+def test_topics_that_a_broker_does_not_list_are_opened_or_nothing_is_decided(
+    monkeypatch: pytest.MonkeyPatch, died: bool
+) -> None:
+    """It has just started, whenever it is asked. A job that is run again would copy into what applications use.
+
+    One that is gone by the word of several keeps the others from nothing.
+    """
+    monkeypatch.setattr(ownership, "_AT_ONCE", 1 if died else 1000)
+    plan, refusals = plan_of(a_mirror(name="m"), *PLAN.topics, topic_plan("gone", {0: 0}, source_topic_id="3")), 0
+    for nth in range(20):
+        world = World(monkeypatch, plan)
+        assert not died or world.dies(3, after=True)
+        before = world.outcome()["open"], world.outcome()["direction"]
+        listings, topics = count(), world.target.topics
+
+        def young(names: Any = None, *, nth: int = nth, topics: Any = topics, listings: Any = listings) -> Any:
+            return {} if next(listings) == nth else topics(names)
+
+        world.target.topics = young  # type: ignore[method-assign]
+        wanted = {"a", "b"}, True
+        try:
+            world.fail_over()
+        except TryAgain as e:
+            assert "target topics" in str(e)
+            wanted, refusals = before, refusals + 1
+        assert (world.outcome()["open"], world.outcome()["direction"]) == wanted
+        asked = next(listings)
+        world.fail_over()
+        assert (world.outcome()["open"], world.outcome()["direction"]) == ({"a", "b"}, True)
+        if asked <= nth:  # of none that was there it had lacked the topics
+            break
+    assert refusals and asked <= nth
 
 
 def test_what_lay_beyond_the_cut_goes_back_to_it_however_much_was_written_since(world: World) -> None:

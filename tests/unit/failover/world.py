@@ -134,11 +134,12 @@ class Lease:
 class Target(AllAllowed):
     """The cluster. ``configs``: overrides by topic; ``at``: positions by group; ``members``: of which groups."""
 
-    config, role, wire, principal = None, "target", None, "User:mirror"
+    config, role, principal = None, "target", "User:mirror"
 
     def __init__(self, effects: Effects) -> None:
         self.effects = effects
         self.ids = {"a": "id-a", "b": "id-b"}
+        self.wire = SimpleNamespace(refresh_present=lambda names: set(names) - self.ids.keys())
         self.stable = {A0: 50, A1: 40, B0: 30}
         self.configs = {"a": {"retention.ms": "-1"}, "b": {"retention.ms": "-1"}}
         self.at: dict[str, dict[TopicPartition, GroupPosition]] = {}
