@@ -121,6 +121,7 @@ class GroupRecord:
         :class:`airflow_mirror.sync.group_translation.GroupMove`), and ``earlier``, target offsets that this cutover set
         before.
     :param before: rows of ``topic, partition, offset, metadata`` on the target before the commit.
+    :param restored: it has got back what it had, and whoever moves it from then on is somebody else.
 
     Its rows stay as they were made: another round makes another record.
     """
@@ -131,6 +132,7 @@ class GroupRecord:
     positions: list[dict[str, Any]] = field(default_factory=list)
     before: list[dict[str, Any]] = field(default_factory=list)
     committed: bool = False
+    restored: bool = False
 
     @property
     def on_source(self) -> dict[TopicPartition, int]:
@@ -144,7 +146,9 @@ class GroupRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict, of the record's own rows."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        # Only where it is so: reports of before the field have the digest by which they were sealed.
+        return found if self.restored else {name: value for name, value in found.items() if name != "restored"}
 
     def to_json(self) -> str:
         """Return the same as JSON."""

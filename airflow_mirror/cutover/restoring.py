@@ -66,7 +66,7 @@ def _failover(target: Side, mirror: str, values: Values) -> Direction | None:
 
 
 def restore_groups(target: Side, report: CutoverReport, permit: Permit, leave: Collection[str] = ()) -> str:
-    """Restore the positions that the groups had on the target before a cutover.
+    """Restore the positions that the groups had on the target before a cutover, each once.
 
     A group that can't be restored, because a consumer has joined it, does not stop the others.
 
@@ -75,17 +75,21 @@ def restore_groups(target: Side, report: CutoverReport, permit: Permit, leave: C
     :raises MirrorError: the first group's error, with the others in its notes.
     """
     restored, left, failed = 0, list[str](), list[MirrorError]()
+    # Not by `committed`, which a process that died behind the commit has left False. One that an earlier try has restored
+    # follows again, where a tail was started since: it may stand where this cutover had set it, and be the follower's.
+    records = [record for record in report.groups if not record.restored]
     # Read behind the decision to lift, and before the first commit: what a group has there now says whether it is still
     # ours.
-    found = target.admin.groups_offsets([record.group for record in report.groups])
-    for record in report.groups:
+    found = target.admin.groups_offsets([record.group for record in records])
+    for record in records:
         try:
             # One by one, each under the permit: dies amid them, and the next lifter finds those that are back already
             # as they were, and does only the rest.
             now = {tp: position for tp, position in found[record.group].items() if tp.topic not in leave}
             restored += _restore(target.admin, record, now, left, permit)
-            # In memory, and for people: dies before the report is saved, and the next lifter goes by what the group has.
+            # In memory: dies before the report is saved, and the next lifter goes by what the group has.
             record.committed &= all(row["target_topic"] in leave for row in record.positions)
+            record.restored = True
         except CutoverTakenOver:
             raise
         except MirrorError as e:

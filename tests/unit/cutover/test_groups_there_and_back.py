@@ -25,7 +25,7 @@ from airflow_mirror.errors import (
     NotUndone,
     TryAgain,
 )
-from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.kafka.model import GroupInfo, GroupPosition
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.records import TOPIC
 from airflow_mirror.plan.direction import FAILOVER, Direction, turn
@@ -38,6 +38,7 @@ from tests.unit.cutover.builders import want
 from tests.unit.cutover.groups_world import (
     ORDERS,
     PAYMENTS,
+    Admin,
     Positions,
     World,
     at,
@@ -307,6 +308,75 @@ def test_group_that_was_refused_goes_back_by_the_next_try(
     assert at(world.target.positions) == {ORDERS: {"nothing": 40, "read on": 95}.get(meanwhile, 90)}
     says = found.undone[-1]["what"].endswith("; left where they are in orders: not the mirror's any more")
     assert says == (meanwhile in ("passed on", "given up"))
+
+
+class Several(Admin):
+    """Positions of several groups; ``joined`` have members, who alone may commit."""
+
+    def __init__(self, positions: dict[str, int]) -> None:
+        super().__init__({})
+        self.its: dict[str, Positions] = {group: {ORDERS: GroupPosition(offset)} for group, offset in positions.items()}
+        self.joined: set[str] = set()
+
+    def groups(self) -> list[GroupInfo]:
+        return [GroupInfo(group, "Empty", "consumer") for group in self.its]
+
+    def group_offsets(self, group: str) -> Positions:
+        return dict(self.its[group])
+
+    def commit_group_offsets(self, group: str, wanted: Positions, permit: Permit = unfenced) -> None:
+        permit()
+        if group in self.joined:
+            raise GroupActive(group, "target", "stable")
+        self.its[group] |= wanted
+
+    def offsets(self) -> dict[str, int]:
+        return {group: its[ORDERS].offset for group, its in self.its.items()}
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_group_that_went_back_and_follows_again_is_not_taken_back_by_a_later_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    """The tail, started again, had let it follow to where the cutover had set it. Set back then, it is foreign to the
+    follower, and stands still.
+
+    A process that died behind the commit has noted of no group that it was set.
+    """
+    world, target = World(tmp_path, {}, {}), Several({"back": 40, "joined": 30})
+    world.run.on.source.admin = Several({"back": 90, "joined": 80})  # type: ignore[assignment]
+    world.run.on.target.admin = target  # type: ignore[assignment]
+    world.up()
+    commit = next(step for step in steps.STEPS if step.name == "commit_groups")
+    set_positions = sync.set_positions
+
+    def die(*arguments: Any) -> None:
+        set_positions(*arguments)
+        sys.exit()
+
+    with monkeypatch.context() as killed, pytest.raises(SystemExit):
+        killed.setattr(steps, "back_out", lambda *_: None)
+        if dies:
+            killed.setattr(sync, "set_positions", die)
+        steps.walk(world.run, [commit, replace(commit, do=lambda _: sys.exit())])
+    assert target.offsets() == {"back": 90, "joined": 80}
+
+    def next_try() -> CutoverReport | None:
+        run = World(tmp_path, {}, {}).run
+        run.on.target.admin = target  # type: ignore[assignment]
+        return recover(run)
+
+    target.joined = {"joined"}
+    with pytest.raises(NotUndone, match="commit_groups: GroupActive"):
+        next_try()
+    assert target.offsets() == {"back": 40, "joined": 80}
+    target.its["back"] = {ORDERS: GroupPosition(90)}  # by the tail
+    with pytest.raises(NotUndone, match="commit_groups: GroupActive"):
+        next_try()
+    target.joined.clear()
+    found = next_try()
+    assert found is not None and found.outcome == BACKED_OUT and found.undone[-1]["what"] == "1 group(s) restored"
+    assert target.offsets() == {"back": 90, "joined": 30}
 
 
 def test_groups_of_a_mirror_that_was_started_over_since_its_failover_go_back(tmp_path: Path) -> None:

@@ -135,9 +135,10 @@ def test_what_is_said_of_a_group_later_is_in_its_next_text() -> None:
     """Its rows are made once; the rest of it is not."""
     report = a_report()
     assert report.to_json() == text_of(report)
-    report.groups[0].committed, report.state = False, "FENCED"
+    report.groups[0].committed, report.groups[0].restored, report.state = False, True, "FENCED"
     report.groups.append(GroupRecord(group="late", settled="empty", source_state="Dead"))
     assert report.to_json() == text_of(report)
+    assert [group.restored for group in CutoverReport.from_json(report.to_json(), "here").groups] == [True, False]
 
 
 @pytest.mark.parametrize(
