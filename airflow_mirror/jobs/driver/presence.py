@@ -35,7 +35,7 @@ from airflow_mirror.jobs.runner.complaints import Complaints
 from airflow_mirror.jobs.runner.cutover_signs import CutoverSigns
 from airflow_mirror.jobs.runner.reports import job_of
 from airflow_mirror.jobs.runner.state import FAILED, RUNNING, SUCCEEDED
-from airflow_mirror.jobs.runner.status import StatusFile, blame
+from airflow_mirror.jobs.runner.status import StatusFile, blame, words
 from airflow_mirror.jobs.runner.wishes import Wishes, require_not_paused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
@@ -117,7 +117,7 @@ class TailHeartbeat:
             summary, error = {**summary, "ended": by}, None
         self._last = {"state": SUCCEEDED, "phase": "done", "summary": {**summary, "end_offsets": {}}}
         if error is not None:
-            self._last |= {"state": FAILED, "error": str(error), "blame": blame(error)}
+            self._last |= {"state": FAILED, "error": words(error), "blame": blame(error)}
         return summary, error
 
     def _ended_by(self, error: MirrorError | None) -> str:
@@ -139,7 +139,7 @@ class TailHeartbeat:
     def end(self, error: BaseException | None = None) -> None:
         """Give the last sign, and end. May take some seconds if the target can't be written to."""
         if error is not None:
-            self._last = {"state": FAILED, **self._status.brief(), "error": str(error), "blame": blame(error)}
+            self._last = {"state": FAILED, **self._status.brief(), "error": words(error), "blame": blame(error)}
         self._ended.set()
         if self._me is not None:
             self._thread.join()

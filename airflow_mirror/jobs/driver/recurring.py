@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from airflow_mirror.errors import LeaseLost, MirrorError
+from airflow_mirror.jobs.runner.status import words
 from airflow_mirror.sync.passes import PassReport
 from airflow_mirror.sync.write_permit import Stopped, WritePermit
 
@@ -96,7 +97,8 @@ class Recurring:
     def _report_failure(self, error: Exception) -> None:
         # A lost lease ends the whole job, which says why, once.
         level = logging.DEBUG if isinstance(error, LeaseLost) else logging.WARNING
-        self._report({"error": str(error)[:1000]}, f"{self._name} don't follow now: {error}", level)
+        said = words(error)
+        self._report({"error": said[:1000]}, f"{self._name} don't follow now: {said}", level)
 
     def _report(self, found: dict[str, Any], line: str, level: int) -> None:
         now, said = time.monotonic(), (level, line)

@@ -241,8 +241,8 @@ def _hold(facts: Facts, _: Limits) -> Iterator[str]:
 def _follow(facts: Facts, _: Limits) -> Iterator[str]:
     sign = facts.tail.said
     for kind, report in sign.follows.items():
-        if report.get("error"):
-            yield f"{kind} do not follow: {report['error']}"
+        if (error := report.get("error")) is not None:
+            yield f"{kind} do not follow: {error or 'it does not say why'}"
         elif "every_s" in report and (ago_s := sign.at - report["at"]) > report["every_s"] + _OVERDUE_S:
             yield (
                 f"{kind} have not followed for {duration(ago_s)}, and should every {duration(report['every_s'])}: a pass "

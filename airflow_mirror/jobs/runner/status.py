@@ -102,7 +102,7 @@ class StatusFile:
 
     def fail(self, error: BaseException | str, summary: dict[str, Any] | None = None) -> None:
         """Write the final state of a failed job. ``error`` names the object, the cause and the remedy."""
-        changed = {"error": str(error), "blame": blame(error), "summary": summary or self._content["summary"]}
+        changed = {"error": words(error), "blame": blame(error), "summary": summary or self._content["summary"]}
         self._write(FAILED, changed)
 
     def _write(self, state: str, changed: dict[str, Any]) -> None:
@@ -138,6 +138,11 @@ def blame(error: BaseException | str | None) -> str:
     return "human" if isinstance(error, NeedsHuman) else "retry"
 
 
+def words(error: BaseException | str) -> str:
+    """Return what an error says; its class if it says nothing, as a MemoryError does: no text would pass for no error."""
+    return str(error) or type(error).__name__
+
+
 def error_of(name: str, state: str, blamed: str | None, cause: str, log: str) -> MirrorError:
     """Return the error for a job that ended in ``state`` without success; its branch is that of the job's own error."""
     if state == FAILED and blamed == "input":
@@ -156,5 +161,5 @@ def ensure_final(job_dir: Path, exit_code: int, error: BaseException | None) -> 
     final: dict[str, Any] = {"state": state, "updated": time.time()}
     if exit_code != 0:
         known = blame(error) if error else {2: "input"}.get(exit_code, "retry")  # 2: the command line was wrong
-        final |= {"error": f"{error or f'exit code {exit_code}'}", "blame": known}
+        final |= {"error": words(error) if error else f"exit code {exit_code}", "blame": known}
     write_json(job_dir / "status.json", {**status, **final})

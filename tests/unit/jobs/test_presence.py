@@ -17,6 +17,7 @@ from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.driver.presence import TailHeartbeat, presence
 from airflow_mirror.jobs.request import TailRequest
 from airflow_mirror.jobs.runner.active import ActiveTail, Watch, active_tail, ask_to_stop, ended
+from airflow_mirror.jobs.runner.state import FAILED
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -104,6 +105,15 @@ def test_a_tail_of_a_mirror_that_was_failed_over_or_retired_has_no_successor(tar
             TailReplaced, match="was ended: it was failed over, rolled back or retired. This one copies no"
         ):
             there.require_active()
+
+
+def test_the_last_sign_names_an_error_that_has_no_text(target: Target) -> None:
+    with pytest.raises(MemoryError), target.tail():
+        raise MemoryError
+    active = active_tail(target.ledger.values(), "m")
+    assert active is not None
+    sign = Watch(target.state).sign(active)
+    assert sign is not None and (sign.state, sign.error) == (FAILED, "MemoryError")
 
 
 @pytest.mark.parametrize("by", ["rollback", "failover", "cutover"])

@@ -79,6 +79,25 @@ def test_failed_pass_is_told_and_the_next_one_comes(error: Exception, opened: in
     assert all(found["at"] and found["every_s"] == 0.01 for found in world.told), "who looks knows when one is overdue"
 
 
+@pytest.mark.parametrize("error", [MemoryError(), AssertionError()], ids=repr)
+def test_a_pass_whose_error_has_no_text_is_no_good_one(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    world, name = World(fail(error)), type(error).__name__
+    world.thread.start()
+    world.wait_for(lambda found: found["error"] is None and found.get("groups") == 7)
+    world.thread.stop()
+    told = next(found for found in world.told if found["error"] is not None)
+    assert findings_of_follow(told) == [f"groups do not follow: {name}"]
+    assert f"groups don't follow now: {name}" in caplog.messages
+    assert findings_of_follow({**told, "error": ""}) == ["groups do not follow: it does not say why"], "an older tail's"
+
+
+def findings_of_follow(told: dict[str, Any]) -> list[str]:
+    sign = Sign(number=1, state=RUNNING, at=told["at"], follows={"groups": told})
+    active = ActiveTail(mirror={"name": "m"}, plan="p", inputs="i", directory="d", host="h", where="w")
+    found = judge(Facts(tail=TailFacts(active=active, status=RUNNING, sign=sign)), Limits())
+    return [one.evidence for one in found if one.check == "follow"]
+
+
 def test_first_pass_that_hangs_is_missed_and_counts_for_nothing() -> None:
     """It reports nothing, and health goes by reports. A failover takes it for no look at the source."""
     go_on, world = threading.Event(), World()

@@ -115,10 +115,11 @@ def test_blame_follows_the_branches() -> None:
         (1, None, ("FAILED", "exit code 1", "retry")),
         (2, None, ("FAILED", "exit code 2", "input")),
         (1, NeedsHuman("damage"), ("FAILED", "damage", "human")),
+        (1, MemoryError(), ("FAILED", "MemoryError", "retry")),
     ],
 )
 def test_a_job_that_ended_without_a_word_gets_one(
-    tmp_path: Path, code: int, error: NeedsHuman | None, expected: Any
+    tmp_path: Path, code: int, error: Exception | None, expected: Any
 ) -> None:
     write_json(tmp_path / "status.json", {"state": "RUNNING", "phase": "copying"})
     ensure_final(tmp_path, code, error)
@@ -131,6 +132,13 @@ def test_a_final_word_is_not_overwritten(tmp_path: Path) -> None:
     write_json(tmp_path / "status.json", {"state": "SUCCEEDED"})
     ensure_final(tmp_path, 1, None)
     assert json.loads((tmp_path / "status.json").read_text())["state"] == "SUCCEEDED"
+
+
+def test_an_error_without_a_text_has_failed_the_job(tmp_path: Path) -> None:
+    """Who stopped it while it was starting took it for one that had ended by itself."""
+    status = StatusFile(tmp_path)
+    status.fail(AssertionError())
+    assert status.content()["error"] == "AssertionError"
 
 
 def test_generations_sort_as_numbers(tmp_path: Path) -> None:
