@@ -14,7 +14,7 @@ positions are used by people.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from airflow_mirror.common.partition import TopicPartition
@@ -24,7 +24,7 @@ from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.following.deciding import NEWER_NOTE, GroupDecision, Standing, decide_group, settle
 from airflow_mirror.sync.following.notes import Note
-from airflow_mirror.sync.following.reading import Reading, failures
+from airflow_mirror.sync.following.reading import Reading, Seen, failures
 from airflow_mirror.sync.passes import Pass, PassReport, listed
 from airflow_mirror.wording import count
 
@@ -81,17 +81,17 @@ class GroupFollower(Pass[FollowReport]):
 
     def _follow(self, reading: Reading, topics: Mapping[str, TopicPlan], now_ms: int, report: FollowReport) -> None:
         read_ms = wall_ms()  # before: what a group commits while it is read is at least as old
-        here, unread = reading.positions(report)
+        seen = reading.positions(report)
+        here = seen.here
         topics = reading.still_same(topics, report)
         stored = dict(self._state.read())
         noted = {key.removeprefix(notes.prefix(self._mirror.name)): notes.load(value) for key, value in stored.items()}
-        report.gone += noted.keys() - here.keys() - unread
-        if report.gone and not here:
-            report.unseen.append(_UNSEEN.format(count=count(len(report.gone), "group"), one=min(report.gone)))
+        without = noted.keys() - here.keys() - seen.unread
+        self._tell_gone(reading.plan, noted, without, seen, report)
         standings = reading.standings(topics, here)
         # Behind that, which may take a minute: a position that somebody sets meanwhile is his, and no commit of ours.
         states = {g.group_id: g.state for g in self._target.groups()}
-        there, errors = self._target.groups_offsets_apart([*here, *report.gone])
+        there, errors = self._target.groups_offsets_apart([*here, *without])
         report.failed += failures(errors)
         decided = {}
         for group, its in standings({group: its for group, its in there.items() if group in here}).items():
@@ -102,7 +102,7 @@ class GroupFollower(Pass[FollowReport]):
             report.active += [group] * active
             note = noted.get(group) if active else self.known(noted.get(group), its, now_ms)
             decided[group] = decide_group(its, note, active=active, now_ms=now_ms)
-        over = [group for group in report.gone if noted[group] and there.get(group) == {}]  # gone on both sides
+        over = [group for group in without if noted[group] and there.get(group) == {}]  # gone on both sides
         with self._right.writing:
             self._write({group: d.noted for group, d in decided.items()} | dict.fromkeys(over), stored)
             commits = self._commit(decided, read_ms)
@@ -114,6 +114,20 @@ class GroupFollower(Pass[FollowReport]):
             }
             self._write(settled, stored)
         self._tell(decided, commits, report)
+
+    def _tell_gone(
+        self, plan: Plan, noted: Mapping[str, Note | None], without: Collection[str], seen: Seen, report: FollowReport
+    ) -> None:  # fmt: skip
+        """Tell which groups have followed and are gone.
+
+        :param without: those with a note that have no position in the plan's topics.
+        """
+        # A note may be about topics that are another mirror's by now (`split`), with whose groups nothing is wrong.
+        planned = {t.target_topic for t in plan.topics}
+        ours = {g for g, note in noted.items() if note is None or any(tp.topic in planned for tp in note.ours)}
+        report.gone += ours.intersection(without)
+        if report.gone and not seen.here and not ours & seen.listed:
+            report.unseen.append(_UNSEEN.format(count=count(len(report.gone), "group"), one=min(report.gone)))
 
     def _write(self, changed: Mapping[str, Note | None], stored: dict[str, bytes]) -> None:
         """Write notes that differ from what is stored; None removes one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.offsets.map import Translated, Where
@@ -20,19 +21,34 @@ _CAUSE = "positions of topics that are partitioned by key have no counterpart"
 Positions = Mapping[str, Mapping[TopicPartition, "GroupPosition"]]
 
 
+class Seen(NamedTuple):
+    """What the source says of groups.
+
+    :param here: the selected groups' positions in the plan's topics.
+    :param unread: groups of which these say nothing. :param listed: all of which it says that they exist.
+    """
+
+    here: dict[str, dict[TopicPartition, GroupPosition]]
+    unread: frozenset[str]
+    listed: frozenset[str]
+
+
 class Reading:
-    """Reads both clusters for one plan, in one pass. The maps of its topics are those of ``sides``."""
+    """Reads both clusters for one plan, in one pass. The maps of its topics are those of ``sides``.
+
+    :ivar plan: whose groups these are.
+    """
 
     def __init__(self, sides: Sides, plan: Plan) -> None:
-        self._plan, self._mirror, self._sides = plan, plan.mirror, sides
+        self.plan, self._mirror, self._sides = plan, plan.mirror, sides
         self._source, self._target = sides.source, sides.target
 
     def topics(self, report: PassReport) -> dict[str, TopicPlan]:
         """Return the topics whose groups follow, by source topic."""
         if self._mirror.partitioning == "by_key":
-            report.left_out += [f"{t.source_topic}: {_CAUSE}" for t in self._plan.topics]
+            report.left_out += [f"{t.source_topic}: {_CAUSE}" for t in self.plan.topics]
             return {}
-        return {t.source_topic: t for t in ours(self._sides, self._plan, report)}
+        return {t.source_topic: t for t in ours(self._sides, self.plan, report)}
 
     def still_same(self, topics: Mapping[str, TopicPlan], report: PassReport) -> dict[str, TopicPlan]:
         """Return the topics that are the ones of the plan. Asked after their positions: those of others mean nothing."""
@@ -41,17 +57,18 @@ class Reading:
         ids = {name: wire.topic_id(name) for name in topics if name not in gone}
         return {t.source_topic: t for t in same(topics.values(), ids, report)}
 
-    def positions(self, report: PassReport) -> tuple[dict[str, dict[TopicPartition, GroupPosition]], set[str]]:
-        """Return the selected groups' positions in the plan's topics, and groups of which they say nothing."""
-        topics = {t.source_topic for t in self._plan.topics}
-        listed = [g.group_id for g in self._source.groups()]
+    def positions(self, report: PassReport) -> Seen:
+        """Return where the source's groups stand."""
+        topics = {t.source_topic for t in self.plan.topics}
+        listed = frozenset(g.group_id for g in self._source.groups())
         if not listed:
             report.left_out.append(_NO_GROUP)
-        selected = [g for g in listed if self._mirror.selects_group(g)]
+        selected = sorted(g for g in listed if self._mirror.selects_group(g))
         found, errors = self._source.groups_offsets_apart(selected)
         report.failed += failures(errors)
         in_topics = {g: {tp: p for tp, p in its.items() if tp.topic in topics} for g, its in found.items()}
-        return {group: its for group, its in in_topics.items() if its}, set(listed).difference(selected).union(errors)
+        here = {group: its for group, its in in_topics.items() if its}
+        return Seen(here, listed.difference(selected).union(errors), listed)
 
     def standings(
         self, topics: Mapping[str, TopicPlan], here: Positions

@@ -64,7 +64,7 @@ class TraceFollower(Pass[TraceReport]):
             self._follow(reading, topics, now_ms, report)
 
     def _follow(self, reading: Reading, topics: Mapping[str, TopicPlan], now_ms: int, report: TraceReport) -> None:
-        here, _ = reading.positions(report)
+        here = reading.positions(report).here
         topics = reading.still_same(topics, report)
         standings = reading.standings(topics, here)({group: {} for group in here})
         if log := self._logs.get("checkpoints"):

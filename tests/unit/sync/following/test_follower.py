@@ -304,6 +304,39 @@ def test_a_source_that_shows_no_group_any_more_is_told_to_a_person(world: World)
     assert world.follow().to_dict()["said"] == []
 
 
+def passed_on(world: World) -> None:
+    """The topic becomes another mirror's; another one that no group reads is left."""
+    for side in (world.source, world.target):
+        side.topics = lambda names: {n: TopicInfo(n, f"id-of-{n}", 2, 1) for n in names}  # type: ignore[method-assign]
+    left = topic_plan("rest", {0: 0}, source_topic_id="id-of-rest")
+    world.plan = replace(world.plan, topics=(left,))
+    claim(world.ledger, world.plan, world.target)  # type: ignore[arg-type]
+
+
+def test_groups_of_topics_that_have_left_the_plan_are_not_gone(world: World) -> None:
+    """After a split, say: the source shows them as before, and they follow with the other mirror."""
+    world.source.put("g", 10)
+    world.follow()
+    note = world.note("g")
+    passed_on(world)
+    report = world.follow()
+    assert (report.gone, report.to_dict()["said"]) == ([], []) and world.note("g") == note
+    world.source.positions.clear()
+    world.target.positions.clear()
+    report = world.follow()
+    assert not report.gone and world.note("g") is None, "nobody has positions that are worth a note"
+
+
+def test_a_source_that_still_lists_a_group_shows_groups(world: World) -> None:
+    """Its topic was deleted there, or it has begun anew in others: it is not hidden."""
+    for group in ("a", "b"):
+        world.source.put(group, 10)
+    world.follow()
+    world.source.positions = {"a": {}}
+    report = world.follow()
+    assert sorted(report.gone) == ["a", "b"] and report.to_dict()["said"] == []
+
+
 def test_own_groups_and_those_not_selected_never_leave_their_cluster() -> None:
     world = World(groups=[".*"], exclude_groups=["private"])
     for group in ("airflow-mirror:flow:starts", "private", "g"):
