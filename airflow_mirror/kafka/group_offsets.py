@@ -61,16 +61,20 @@ def groups_offsets(
 
 
 def groups_offsets_apart(
-    session: AdminSession, ids: Collection[str], patience_s: float = 2.0
+    session: AdminSession, ids: Collection[str], patience_s: float = 2.0, *, stable: bool = True
 ) -> tuple[dict[str, Positions], dict[str, MirrorError]]:
     """Return what :func:`groups_offsets` returns of those groups that can be read, and the error of each other one.
 
     :param patience_s: for temporary errors of a group.
+    :param stable: a group of which an open transaction holds an offset commit is an error once that patience is over.
+        False: its last committed positions count.
     """
     return session.each_apart(
         lambda group: f"read offsets of consumer group {group!r}",
         sorted(set(ids)),
-        lambda groups: session.at_coordinators(groups, lambda connection, its: _fetch(session, connection, its)),
+        lambda groups: session.at_coordinators(
+            groups, lambda connection, its: _fetch(session, connection, its, stable=stable)
+        ),
         "Describe",
         patience_s,
     )
@@ -181,7 +185,7 @@ def _resource(group: str, tp: TopicPartition, code: int) -> str:
 
 def _fetch(
     session: AdminSession, connection: Connection, groups: list[str],
-    only: Mapping[str, Collection[TopicPartition]] | None = None,
+    only: Mapping[str, Collection[TopicPartition]] | None = None, *, stable: bool = True,
 ) -> Iterator[Reply[str, Positions]]:  # fmt: skip
     from kafka.protocol.consumer.group import OffsetFetchRequest as Request
 
@@ -197,11 +201,11 @@ def _fetch(
     if version >= _BATCHED:
         for some in chunks(groups, GROUPS_A_REQUEST):
             asked = [batch(group_id=group, topics=topics(group), version=version) for group in some]
-            message = Request(groups=asked, require_stable=True, version=version)
+            message = Request(groups=asked, require_stable=stable, version=version)
             for answer in session.request(connection, message, version).groups:
                 yield _positions(answer.group_id, answer)
         return
-    messages = [Request(group_id=group, topics=topics(group), require_stable=True, version=version) for group in groups]
+    messages = [Request(group_id=group, topics=topics(group), require_stable=stable, version=version) for group in groups]
     for group, answer in zip(groups, pipelined(connection, messages, version), strict=True):
         yield _positions(group, answer)
 

@@ -236,9 +236,9 @@ class MemoryAdmin:
         return self._ask(f"positions of {_some(wanted)}", found, touching("group", *wanted))
 
     def groups_offsets_apart(
-        self, ids: Collection[str], patience_s: float = 2.0
+        self, ids: Collection[str], patience_s: float = 2.0, *, stable: bool = True
     ) -> tuple[dict[str, Positions], dict[str, MirrorError]]:
-        """See ClusterAdmin."""
+        """See ClusterAdmin. No transaction holds an offset commit here."""
         return self.groups_offsets(ids), {}
 
     def commit_groups(

@@ -139,6 +139,13 @@ def test_unstable_position_is_asked_again_and_only_its_group() -> None:
         assert all(request.require_stable for request in w.asked(OFFSET_FETCH)) and len(w.asked(OFFSET_FETCH)) == 2
 
 
+def test_who_asks_so_is_told_the_last_committed_positions() -> None:
+    with world() as w:
+        w.answer(OFFSET_FETCH, fetched())
+        assert w.admin.groups_offsets_apart(["g-5"], stable=False) == ({"g-5": {T0: GroupPosition(5, "note")}}, {})
+        assert not any(request.require_stable for request in w.asked(OFFSET_FETCH))
+
+
 def test_position_that_stays_unstable_is_an_error_not_a_guess(monkeypatch: pytest.MonkeyPatch) -> None:
     with world() as w:
         w.answer(OFFSET_FETCH, fetched(88))

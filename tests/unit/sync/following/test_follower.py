@@ -166,7 +166,7 @@ def test_source_that_is_away_for_half_an_hour_moves_nothing_and_is_followed_in_t
 ) -> None:
     """One follower, on the connections that it had, by a pass every five seconds; whichever request has no answer."""
 
-    def away(*_: object) -> None:
+    def away(*_: object, **__: object) -> None:
         raise ConnectionLost("source", "broker:9092", "anything", "timed out")
 
     world.source.put("g", 10, 20)

@@ -59,7 +59,7 @@ class Side:
     def groups(self) -> list[GroupInfo]:
         return [GroupInfo(g, "Stable" if g in self.members else "Empty", "consumer") for g in sorted(self.positions)]
 
-    def groups_offsets_apart(self, ids: Iterable[str]) -> Any:
+    def groups_offsets_apart(self, ids: Iterable[str], *, stable: bool = True) -> Any:
         errors = {g: self.unreadable[g] for g in ids if g in self.unreadable}
         return {g: dict(self.positions.get(g, {})) for g in ids if g not in errors}, errors
 
