@@ -75,12 +75,14 @@ class GroupDecision:
     :param commits: positions to commit; none for a group with members on the target.
     :param noted: the note that has to stand before that.
     :param refresh: all of its positions are committed again, before the brokers forget them.
+    :param withheld: why positions were refused that are not tried now.
     """
 
     decisions: Mapping[TopicPartition, Decision]
     commits: Mapping[TopicPartition, GroupPosition]
     noted: Note
     refresh: bool
+    withheld: frozenset[str] = frozenset()
 
 
 def decide_group(
@@ -100,6 +102,19 @@ def decide_group(
     ours = {**old.ours, **{tp: d.ours for tp, d in decisions.items()}}
     noted = ours | {tp: _both(ours[tp], mark(goal)) for tp, goal in commits.items()}
     return GroupDecision(decisions=decisions, commits=commits, noted=Note(old.at_ms, _some(noted)), refresh=refresh)
+
+
+def withhold(decision: GroupDecision, refused: Mapping[TopicPartition, str]) -> GroupDecision:
+    """Return it without positions that were refused: they are neither noted nor committed.
+
+    :param refused: why, by partition.
+    """
+    if not refused:
+        return decision
+    commits = {tp: goal for tp, goal in decision.commits.items() if tp not in refused}
+    ours = _some({**decision.noted.ours, **{tp: decision.decisions[tp].ours for tp in refused}})
+    noted, withheld = replace(decision.noted, ours=ours), frozenset(refused.values())
+    return replace(decision, commits=commits, noted=noted, withheld=withheld)
 
 
 def settle(decision: GroupDecision, done: Collection[TopicPartition], refused: Collection[TopicPartition],

@@ -1,7 +1,7 @@
 """One pass: read both clusters, decide, note, commit, settle the notes of what was refused.
 
-Nothing is remembered between two passes; the clusters and the notes say everything. So a pass that dies anywhere is
-continued by the next one, in whatever process:
+The clusters and the notes say everything that a pass needs; what was refused is remembered for a minute, to spare both
+(:mod:`.refusals`). So a pass that dies anywhere is continued by the next one, in whatever process:
 
 - before the notes stand, nothing was done;
 - after that, what the target holds is one of the two positions that the note names;
@@ -25,7 +25,8 @@ from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.following.deciding import NEWER_NOTE, GroupDecision, Standing, decide_group, settle
 from airflow_mirror.sync.following.notes import Note
 from airflow_mirror.sync.following.reading import Reading, Seen, failures
-from airflow_mirror.sync.passes import Pass, PassReport, listed
+from airflow_mirror.sync.following.refusals import Refusals
+from airflow_mirror.sync.passes import Pass, PassReport, Sides, listed
 from airflow_mirror.wording import count
 
 _AT_ONCE = 200  # groups between two confirmations of the lease
@@ -66,8 +67,12 @@ class GroupFollower(Pass[FollowReport]):
 
     report = FollowReport
 
+    def __init__(self, sides: Sides) -> None:
+        super().__init__(sides)
+        self._refusals = Refusals()
+
     def make(self, plan: Plan, now_ms: int, report: FollowReport) -> None:
-        """See :class:`.Pass`. ``now_ms`` is for notes alone."""
+        """See :class:`.Pass`. ``now_ms`` is for notes and refusals alone."""
         reading = Reading(self._sides, plan)
         if topics := reading.topics(report):
             self._follow(reading, topics, now_ms, report)
@@ -102,10 +107,12 @@ class GroupFollower(Pass[FollowReport]):
             report.active += [group] * active
             note = noted.get(group) if active else self.known(noted.get(group), its, now_ms)
             decided[group] = decide_group(its, note, active=active, now_ms=now_ms)
+        decided = self._refusals.spare(decided, now_ms)
         over = [group for group in without if noted[group] and there.get(group) == {}]  # gone on both sides
         with self._right.writing:
             self._write({group: d.noted for group, d in decided.items()} | dict.fromkeys(over), stored)
             commits = self._commit(decided, read_ms)
+            self._refusals.note(decided, commits, now_ms)
             # What was done is settled by the next pass: a thousand groups move in each, and a note is a record.
             settled = {
                 group: settle(decided[group], commit.done, commit.refused, now_ms, commit.unsent)
@@ -163,8 +170,9 @@ class GroupFollower(Pass[FollowReport]):
             commit = commits.get(group)
             if commit is not None and commit.active:
                 report.active.append(group)
-            elif commit is not None and commit.error is not None:
-                report.failed.append(f"{group}: {commit.error}")
+            else:
+                errors = {str(commit.error)} if commit is not None and commit.error is not None else set()
+                report.failed += [f"{group}: {error}" for error in sorted(errors | decision.withheld)]
             report.left_alone += [f"{group} at {tp}: {d.left}" for tp, d in decision.decisions.items() if d.left]
             if group in report.active:
                 continue

@@ -454,6 +454,48 @@ def test_commit_that_was_refused_is_taken_out_of_the_note_at_once(world: World) 
     assert (note := world.note("g")) and note.ours[P0] == ((10, ""),)
 
 
+def test_position_that_is_always_refused_costs_two_records_a_minute_and_is_told_in_each_pass(world: World) -> None:
+    world.source.put("g", 10, 20)
+    world.target.forbidden.add("g")
+    kept, written = world.follower(), []
+    for second in range(0, 65, 5):
+        before = world.state.writes
+        report = kept.follow(NOW + second * 1000)
+        written.append(world.state.writes - before)
+        assert len(report.failed) == 1 and "GROUP_AUTHORIZATION_FAILED" in report.failed[0] and not report.groups
+    assert written == [2, *[0] * 11, 2] and world.note("g") is None
+    world.target.forbidden.clear()
+    world.source.put("g", 30)  # another position may be taken
+    assert len(kept.follow(NOW + 65_000).failed) == 1 and world.target.at("g") == [30]
+    assert not kept.follow(NOW + 120_000).failed and world.target.at("g") == [30, 20]
+
+
+def test_refused_position_keeps_no_other_of_its_group_from_following(world: World) -> None:
+    world.source.put("g", 10, 20)
+    world.target.forbidden_at.add(P1)
+    kept = world.follower()
+    for second, offset in ((0, 10), (5, 11), (10, 12)):
+        world.source.put("g", offset)
+        before = world.state.writes
+        report = kept.follow(NOW + second * 1000)
+        assert world.target.at("g") == [offset] and len(report.failed) == 1
+        assert world.state.writes - before == (2 if second == 0 else 1)
+        assert (note := world.note("g")) and P1 not in note.ours
+    world.target.forbidden_at.clear()
+    assert world.follow().written == 1, "another process knows nothing of it"
+    assert world.target.at("g") == [12, 20]
+
+
+def test_members_that_have_left_keep_their_group_from_following_no_minute(world: World) -> None:
+    world.source.put("g", 10)
+    world.target.joins.add("g")
+    kept = world.follower()
+    assert kept.follow(NOW).active == ["g"]
+    world.target.joins.clear()
+    world.target.members.clear()
+    assert kept.follow(NOW + 5000).written == 1 and world.target.at("g") == [10]
+
+
 def test_commit_with_a_lost_answer_stays_noted_twice_until_it_is_read(world: World) -> None:
     world.source.put("g", 10, 20)
     world.follow()

@@ -42,6 +42,7 @@ class Side:
         self.leaderless: set[TopicPartition] = set()
         self.lose_answers = False
         self.forbidden: set[str] = set()  # to be committed
+        self.forbidden_at: set[TopicPartition] = set()
         self.topic_ids: dict[str, str] = {}
         self.gone: set[str] = set()
         self.commits: list[tuple[str, dict[TopicPartition, int]]] = []
@@ -75,6 +76,9 @@ class Side:
             if group in self.forbidden:
                 commit.error, commit.refused = BrokerError("set", 30, "GROUP_AUTHORIZATION_FAILED"), set(its)
                 continue
+            if refused := self.forbidden_at.intersection(its):
+                commit.error, commit.refused = BrokerError("set", 29, "TOPIC_AUTHORIZATION_FAILED"), refused
+                its = {tp: p for tp, p in its.items() if tp not in refused}
             self.commits.append((group, {tp: p.offset for tp, p in its.items()}))
             self.positions.setdefault(group, {}).update(its)
             if self.lose_answers:
