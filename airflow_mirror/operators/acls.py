@@ -100,7 +100,7 @@ class SyncAclsOperator(PlannedOperator):
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.ledger.decisions import Ledger
         from airflow_mirror.ledger.state import state_of
-        from airflow_mirror.plan.owned import kept_topics, opening_of
+        from airflow_mirror.plan.owned import kept_topics, opened_beside, opening_of
         from airflow_mirror.plan.requirements import require_active, require_opened, require_owned
         from airflow_mirror.plan.standing import still_ours
         from airflow_mirror.sync.access import Options, sync_access
@@ -140,7 +140,9 @@ class SyncAclsOperator(PlannedOperator):
                     "writers were let in behind this opening before: without allow_production nothing changes"
                 )
                 options = replace(options, dry_run=True)
-            kept = partial(kept_topics, ledger.peek(), plan)
+            decided = ledger.peek()
+            kept = partial(kept_topics, decided, plan)
+            options = replace(options, beside_production=bool(opened_beside(decided, plan)))
             report = sync_access(plan, source, target, options, permit, secret_of, fence, kept)
             if options.gives_write and not options.dry_run:
                 state.write({granted_key(mirror.name): granted(opening)}, permit)

@@ -293,6 +293,14 @@ def kept_topics(values: Values, plan: Plan, there: Mapping[str, TopicInfo]) -> f
     return frozenset(t for t, one in ids.items() if t in there and one in ("", there[t].topic_id))
 
 
+def opened_beside(values: Values, plan: Plan) -> frozenset[str]:
+    """Return the topics of a plan's source cluster that are in production here and not the plan's: an earlier wave's."""
+    planned = {t.target_topic for t in plan.topics}
+    every = shares(owners(values)[0])
+    opened = {t for t, one in every if one.source_id == plan.source_cluster_id and one.opened_by is not None}
+    return frozenset(opened - planned)
+
+
 def not_active(topic: TopicPlan) -> str:
     """Return why what follows a mirror leaves a topic alone that is not among its :func:`active_topics`, for people."""
     return f"the ledger does not say that {topic.target_topic} is this mirror's and not in production"

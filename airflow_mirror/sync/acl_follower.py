@@ -19,7 +19,7 @@ from airflow_mirror.errors import NoAuthorizer, RulesOfAnotherFence
 from airflow_mirror.ledger.records import FENCE
 from airflow_mirror.plan.direction import generation
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.owned import kept_topics
+from airflow_mirror.plan.owned import kept_topics, opened_beside
 from airflow_mirror.sync import seen_acls
 from airflow_mirror.sync.acls import AclOptions, AclReport, OfFence, sync_acls
 from airflow_mirror.sync.passes import Pass, PassReport, listed, ours
@@ -39,7 +39,7 @@ class AclFollowReport(PassReport):
     """One pass over all rules; see :class:`.acls.AclDiff`.
 
     :param rules: that follow. :param drift: those of the target that are gone on the source, and stay;
-        ``stays``: patterns of these that also cover names of others, which are never removed.
+        ``stays``: those of these that only a person may remove.
     :param left_out: topics and rules.
     """
 
@@ -76,12 +76,15 @@ class AclFollower(Pass[AclFollowReport]):
 
         :raises MirrorError: as :func:`airflow_mirror.sync.acls.sync_acls` and :func:`.active_topics`.
         """
-        kept = partial(kept_topics, self._ledger.values(), plan)
+        values = self._ledger.values()
+        kept, beside = partial(kept_topics, values, plan), opened_beside(values, plan)
         plan = replace(plan, topics=tuple(ours(self._sides, plan, report)))
         try:
             acls = sync_acls(
                 plan, self._source, self._target,
-                AclOptions(remove=plan.mirror.remove_acls, own=plan.mirror.own_principals),
+                AclOptions(
+                    remove=plan.mirror.remove_acls, own=plan.mirror.own_principals, beside_production=bool(beside)
+                ),
                 granted=self._granted, fence=self._no_fence, kept=kept,
             )  # fmt: skip
         except _FenceStands:

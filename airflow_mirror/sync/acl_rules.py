@@ -11,6 +11,8 @@ No rule may let anybody do more on the target than on the source:
 - ALLOW of reading is of the phase ``early``, everything else of the phase ``cutover``; until then ALLOW ALL has
   stand-ins for reading. DENY is early. Only what would stop the mirror itself waits, and is written before anything
   of its phase is allowed: DENY of changes for everybody.
+- Beside topics of another mirror that are in production, a rule about a group needs one that has a position in this
+  mirror's topics: what was taken back in production is not granted again.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ READING = {
 # About no topic and no group: copied only when asked, never removed.
 CLUSTER_WIDE = ("CLUSTER", "DELEGATION_TOKEN", "USER")
 _KNOWN, _PATTERNS = OPERATIONS[2:], ("LITERAL", "PREFIXED")
+_UNCLAIMED = "topics of another mirror are in production, and this one's know no position of the group"
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,9 @@ def rewrite(rules: AbstractSet[Acl], scope: Scope) -> Rewritten:
     written_out: list[LeftOut] = []
     reach: set[tuple[str, Pattern]] = set()
     for rule, new in sorted(renamed.items(), key=lambda pair: (pair[0].permission, pair[0])):  # ALLOW first
+        if _is_productions(new, scope):
+            left_out.append(LeftOut(rule, _UNCLAIMED))
+            continue
         found = _written_out(new, scope)
         if found != [new]:
             strangers = scope.strangers(new)
@@ -139,8 +145,16 @@ def own_patterns(rules: AbstractSet[Acl], scope: Scope) -> set[tuple[str, Patter
     return {(rule.resource_type, pattern_of(rule)) for rule in _concerned(rules, scope)[0].values()}
 
 
-def could_be_ours(rule: Acl, scope: Scope, writers: Collection[str]) -> bool:
-    """Return whether the mirror could have written this rule of the target for a rule of the source.
+def _is_productions(new: Acl, scope: Scope) -> bool:
+    """Return whether a rule that the target lacks is about a group that applications in production may be."""
+    if not scope.beside_production or new.resource_type != GROUP or is_pattern(new) or new in scope.there:
+        return False
+    # Of a group that nobody has on the target nothing was taken back there, so what denies it is in nobody's way.
+    return new.name not in scope.groups and (new.permission == "ALLOW" or bool(scope.strangers(new)))
+
+
+def could_be_ours(rule: Acl, scope: Scope, writers: Collection[str], phase: str) -> bool:
+    """Return whether the mirror could have written this rule of the target for a rule of the source, up to a phase.
 
     Also where it covers names of others by now: those may have come since.
 
@@ -151,8 +165,10 @@ def could_be_ours(rule: Acl, scope: Scope, writers: Collection[str]) -> bool:
     if looks_like_fence(rule, scope.there) or _denies_writing(rule):
         return False
     if rule.resource_type == TRANSACTIONAL_ID:
-        return not rule.name.startswith(OWN_IDS) and _concerns(rule.principal, writers)
-    names = scope.target_names(rule.resource_type)
+        # No id is the mirror's by its name. One that is allowed before the cutover was allowed by somebody else.
+        is_written = any(wanted.phase in (EARLY, phase) for wanted in _phased(rule))
+        return is_written and not rule.name.startswith(OWN_IDS) and _concerns(rule.principal, writers)
+    names = scope.selected_groups if rule.resource_type == GROUP else scope.target_names(rule.resource_type)
     if is_pattern(rule):
         return _is_written_as_pattern(rule, scope) and any(covers_name(rule, name) for name in names)
     return rule.name in names  # not every group that the mirror would select: the target has groups of others
@@ -249,7 +265,7 @@ def _not_ours(rule: Acl, rules: AbstractSet[Acl], scope: Scope) -> str:
         return "" if concerned else "it is about no topic of the mirror"
     # A group need not exist yet. A prefix concerns the mirror if it selects the group of just that name.
     concerned = pattern_of(rule) == ALL_NAMES or scope.mirror.selects_group(rule.name)
-    concerned = concerned or any(covers_name(rule, group) for group in _candidates(rule, scope.groups))
+    concerned = concerned or any(covers_name(rule, group) for group in _candidates(rule, scope.selected_groups))
     return "" if concerned else "it is about no group of the mirror"
 
 

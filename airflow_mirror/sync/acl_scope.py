@@ -28,6 +28,9 @@ class Scope:
     :param there: the target's rules.
     :param others: what on the target is not the mirror's, see :func:`others`.
     :param cluster_wide: rules about the cluster, delegation tokens and users are copied as well.
+    :param beside_production: other topics of the source are in production. What names a group or a transactional id may
+        be about their applications as well, and is theirs to decide by now.
+    :param unclaimed: groups of the source that the mirror selects, and that are not among ``groups`` for that.
     """
 
     mirror: Mirror
@@ -39,6 +42,8 @@ class Scope:
     there: frozenset[Acl] = frozenset()
     others: Patterns = frozenset()
     cluster_wide: bool = False
+    beside_production: bool = False
+    unclaimed: frozenset[str] = frozenset()
 
     @cached_property
     def principals(self) -> Principals:
@@ -49,6 +54,11 @@ class Scope:
     def target_topics(self) -> frozenset[str]:
         """The mirror's topics on the target."""
         return frozenset(self.topics.values())
+
+    @cached_property
+    def selected_groups(self) -> frozenset[str]:
+        """All groups that the mirror selects."""
+        return self.groups | self.unclaimed
 
     @cached_property
     def _others_of(self) -> dict[str, list[Pattern]]:

@@ -35,7 +35,7 @@ from airflow_mirror.sync.acl_rules import (
     rewrite,
     writers_of,
 )
-from airflow_mirror.sync.acl_scope import GROUP, TOPIC, Scope, is_pattern, others
+from airflow_mirror.sync.acl_scope import GROUP, TOPIC, TRANSACTIONAL_ID, Scope, is_pattern, others
 from airflow_mirror.sync.own_rights import closing
 from airflow_mirror.sync.topics import settle
 
@@ -43,6 +43,7 @@ PHASES = (EARLY, CUTOVER)
 Granted = Callable[[], AbstractContextManager[Permit]]
 Kept = Callable[[Mapping[str, TopicInfo]], AbstractSet[str]]
 _BEYOND = "it also covers {!r}; remove it by hand if the source has taken it back"
+_IN_PRODUCTION = "another mirror's topics are in production, and may rest on it; remove it by hand if nobody does"
 _NONE_ENFORCED = "the source has no authorizer: everybody may do everything there, and there is no rule"
 _READINGS = 5  # a fence changes four times in its life: up, opened, swapped, lifted
 
@@ -70,7 +71,8 @@ class AclDiff:
     :param kept: rules of the phase that the target has.
     :param later: rules of the cutover that the target lacks, in the phase before it.
     :param drift: rules of the target that the mirror could have written and that the source does not have.
-    :param stays: patterns among such rules that also cover names of others: only a person may remove them.
+    :param stays: such rules that only a person may remove: patterns that also cover names of others, and, beside another
+        mirror's topics in production, what is about groups or ids.
     :param left_out: rules of the source that are not copied.
     :param written_out: patterns of the source that are literal rules on the target.
     :param lost: who loses access.
@@ -154,8 +156,8 @@ def diff(source: AbstractSet[Acl], scope: Scope, phase: str, open_by_default: bo
     missing = [rule for rule in due if rule not in scope.there]
     every = {w.rule for w in found.wanted}
     writers = writers_of((*scope.there, *every), scope)
-    gone = sorted(rule for rule in scope.there - every if could_be_ours(rule, scope, writers))
-    beyond = {rule: its[0] for rule in gone if is_pattern(rule) and (its := scope.strangers(rule))}
+    gone = sorted(rule for rule in scope.there - every if could_be_ours(rule, scope, writers, phase))
+    stays = {rule: why for rule in gone if (why := _why_it_stays(rule, scope))}
     closed = closing({*missing}, scope.there & every, scope, open_by_default)
     return AclDiff(
         own=closed.own,
@@ -163,12 +165,19 @@ def diff(source: AbstractSet[Acl], scope: Scope, phase: str, open_by_default: bo
         allow=tuple(rule for rule in missing if rule.permission == "ALLOW"),
         kept=tuple(rule for rule in due if rule in scope.there),
         later=tuple(sorted(every - scope.there - set(due) if phase == EARLY else ())),
-        drift=tuple(rule for rule in gone if rule not in beyond),
-        stays=tuple(LeftOut(rule, _BEYOND.format(name)) for rule, name in beyond.items()),
+        drift=tuple(rule for rule in gone if rule not in stays),
+        stays=tuple(LeftOut(rule, why) for rule, why in stays.items()),
         left_out=found.left_out,
         written_out=found.written_out,
         lost=closed.lost,
     )
+
+
+def _why_it_stays(rule: Acl, scope: Scope) -> str:
+    """Return why a rule that the source lacks is not the mirror's to remove; empty if it is."""
+    if is_pattern(rule) and (its := scope.strangers(rule)):
+        return _BEYOND.format(its[0])
+    return _IN_PRODUCTION if scope.beside_production and rule.resource_type in (GROUP, TRANSACTIONAL_ID) else ""
 
 
 def _is_due(wanted: Wanted, phase: str, there: AbstractSet[Acl]) -> bool:
@@ -189,6 +198,7 @@ class AclOptions:
     :param open_to_all: whether resources without rules are open to everybody on the target; None asks its brokers, which
         seldom say it.
     :param own: the mirror's own principal on the ``source`` and on the ``target``, where the connection does not say it.
+    :param beside_production: other topics of the source are in production: see :class:`.Scope`.
     :param dry_run: only report.
     """
 
@@ -197,6 +207,7 @@ class AclOptions:
     cluster_wide: bool = False
     open_to_all: bool | None = None
     own: Mapping[str, str] = field(default_factory=dict)
+    beside_production: bool = False
     dry_run: bool = False
 
 
@@ -231,7 +242,10 @@ def sync_acls(
     rules, is_enforced = _rules_without_fence(source, fence, {t.source_topic for t in plan.topics})
     notes = [] if is_enforced else [_NONE_ENFORCED]
     remove = how.remove and is_enforced  # a source that has lost its authorizer has not taken any right back
-    scope = read_scope(plan, source, target, rules, how.own, kept, cluster_wide=how.cluster_wide)
+    scope = read_scope(
+        plan, source, target, rules, how.own, kept,
+        cluster_wide=how.cluster_wide, beside_production=how.beside_production,
+    )  # fmt: skip
     is_open = is_open_by_default(target) if how.open_to_all is None else how.open_to_all
     found = diff(rules, scope, phase, is_open)
     if is_open is None and found.own:
@@ -265,33 +279,47 @@ def read_scope(
     kept: Kept | None,
     *,
     cluster_wide: bool = False,
+    beside_production: bool = False,
 ) -> Scope:
     """Read what of the two clusters is the mirror's.
 
     :param source: None: it is lost. The mirrors' own ledger and ids count as others' then, and own principals may be
         unknown. :param rules: the source's.
     :param kept: returns, of the target's topics, those that are the mirror's: :func:`.kept_topics` of its ledger.
-        None: the plan's alone.
+        None: the plan's alone. :param beside_production: see :class:`.Scope`; only with a source.
     :raises NoAuthorizer: the target has none.
     """
     mirror = plan.mirror
     selected = {g.group_id for g in (source or target).groups() if mirror.selects_group(g.group_id)}
+    groups = frozenset({*plan.groups, *selected})
+    claimed = _with_positions(plan, source, groups) if beside_production and source else groups
     scope = Scope(
         mirror=mirror,
         topics={t.source_topic: t.target_topic for t in plan.topics},
-        groups=frozenset({*plan.groups, *selected}),
+        groups=claimed,
         own_source=own_principal(source, own) if source else "",
         own_target=own_principal(target, own) if source else own.get(target.role) or target.principal or "",
         joining=_joining(plan, source) if source else frozenset(),
         there=_rules_of_target(target),
         cluster_wide=cluster_wide,
+        beside_production=beside_production,
+        unclaimed=groups - claimed,
     )
     there = target.topics()
     topics = there.keys() - scope.target_topics - scope.joining - (kept(there) if kept else set())
-    groups = [group.group_id for group in target.groups()]
-    strangers = others(scope, topics, groups, own_patterns(rules, scope))
+    groups_there = (g.group_id for g in target.groups())
+    strangers = others(scope, topics, (*groups_there, *scope.unclaimed), own_patterns(rules, scope))
     own_memory = {(TOPIC, ("LITERAL", name)) for name in LEDGER} | {(GROUP, ("LITERAL", OWN_IDS[0]))}
     return replace(scope, others=strangers if source else strangers | own_memory)
+
+
+def _with_positions(plan: Plan, source: ClusterAdmin, groups: Collection[str]) -> frozenset[str]:
+    """Return those groups that have positions in the plan's topics, or had when it was made."""
+    topics = {t.source_topic for t in plan.topics}
+    planned = {group for group, its in plan.positions.items() if not topics.isdisjoint(its)}
+    # One that can't be read now is looked at again by the next run, and loses nothing until then.
+    found, _ = source.groups_offsets_apart(groups, stable=False)
+    return frozenset(planned.union(g for g, its in found.items() if any(tp.topic in topics for tp in its)))
 
 
 def _joining(plan: Plan, source: ClusterAdmin) -> frozenset[str]:

@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mirror.operators.acls import SyncAclsOperator
 from airflow_mirror.plan import Plan
+from airflow_mirror.plan.owned import Owned
 from airflow_mirror.plan.ownership import mark_cut_over
 from airflow_mirror.sync.acl_rules import LeftOut
 from airflow_mirror.sync.acls import AclDiff, AclOptions, AclReport, OfFence
@@ -85,7 +86,7 @@ def test_rendered_arguments_are_what_they_say(
     ).execute(context)  # fmt: skip
     assert asked == [
         {"phase": "cutover", "dry_run": False, "remove": True, "cluster_wide": True, "open_to_all": False,
-         "own": {"target": "User:CN=m"}, "principals": {}}
+         "own": {"target": "User:CN=m"}, "beside_production": False, "principals": {}}
     ]  # fmt: skip
 
 
@@ -138,6 +139,20 @@ def test_nothing_is_removed_behind_the_opening_without_a_persons_word(
         context
     )
     assert [(one["phase"], one["remove"]) for one in asked] == [("cutover", removes)]
+
+
+@pytest.mark.parametrize("phase", ["early", "cutover"])
+@pytest.mark.parametrize("is_open", [True, False])
+def test_another_wave_in_production_is_seen_in_the_ledger(
+    phase: str, is_open: bool, asked: list[dict[str, Any]], context: dict[str, Any], connections: Callable[..., None],
+    mirror: dict[str, Any], plan: Plan, home: Path, request: pytest.FixtureRequest,
+) -> None:  # fmt: skip
+    ledger: MemoryLedger = request.getfixturevalue("opened" if phase == "cutover" else "ledger")
+    if is_open:
+        one = Owned(topic_id="", mirror="wave-a", source_id=plan.source_cluster_id, opened_by="h", opened_at="2026-01-01")
+        ledger.decide(lambda _: {"topic/other": one.value()})
+    SyncAclsOperator(task_id="t", mirror=mirror, plan=PLAN, phase=phase).execute(context)
+    assert [one["beside_production"] for one in asked] == [is_open], "its own topics do not count"
 
 
 def test_writers_are_let_in_once_behind_each_opening(

@@ -11,10 +11,10 @@ import pytest
 
 from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.errors import InvalidField, LeaseLost, LedgerNewer, TryAgain
-from airflow_mirror.kafka.model import TopicInfo
+from airflow_mirror.kafka.model import Acl, TopicInfo
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.direction import Direction, turn
-from airflow_mirror.plan.owned import active_topics
+from airflow_mirror.plan.owned import Owned, active_topics
 from airflow_mirror.plan.ownership import claim
 from airflow_mirror.sync import seen_acls
 from airflow_mirror.sync.acl_follower import AclFollower, AclFollowReport
@@ -211,6 +211,79 @@ def test_rules_of_topics_in_production_are_left_alone(world: World) -> None:
     assert OTHER not in world.target.acls and READ in world.target.acls
     assert report.to_dict()["left_out"]["count"] == 2  # the topic, and the rule about it
     assert "2 left out, as " in str(report)
+
+
+def group(name: str, permission: str = "ALLOW", pattern: str = "LITERAL") -> Acl:
+    return rule(name, "READ", permission, ALICE, kind="GROUP", pattern=pattern)
+
+
+class Wave(World):
+    """``users`` and its group ``people`` follow; ``orders`` and its group ``billing`` were another mirror's."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, source_id: str = "", **mirror: Any) -> None:
+        super().__init__(monkeypatch)
+        self.plan = plan_of(self.mirror(sync_acls=True, **mirror), topic_plan("users", {0: 0}, source_topic_id="users"))
+        self.plan = replace(self.plan, known_topics={"users": "identical"})
+        for cluster in (self.source, self.target):
+            cluster.acls, cluster._topics, cluster._groups = {OTHER}, ["orders", "users"], ["billing", "people"]
+        self.source.read = {"billing": ("orders",), "people": ("users",)}
+        source_id = source_id or self.plan.source_cluster_id
+        one = Owned(topic_id="", mirror="wave-a", source_id=source_id, opened_by="hash", opened_at="2026-01-01")
+        self.ledger.decide(lambda _: {"topic/orders": one.value()})
+
+
+def test_what_a_wave_in_production_rests_on_is_removed_by_no_other_waves_tail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its old rights are taken back at the source once its applications have left."""
+    wave = Wave(monkeypatch, remove_acls=True)
+    denied = rule("tx", "WRITE", "DENY", BOB, kind="TRANSACTIONAL_ID")
+    native = rule("native", "WRITE", "ALLOW", BOB, kind="TRANSACTIONAL_ID")
+    rests = {group("billing"), group("people"), group("peo", pattern="PREFIXED"), denied, native}
+    gone = rule("users", "DESCRIBE", "ALLOW", ALICE)
+    wave.source.acls.add(rule("users", "WRITE", "ALLOW", BOB))
+    wave.target.acls |= {*rests, gone}
+    report = wave.follow()
+    assert wave.target.acls == {OTHER, *rests} and report.removed == [str(gone)], "rules of its own topics follow"
+    why = "another mirror's topics are in production, and may rest on it; remove it by hand if nobody does"
+    assert sorted(report.stays) == sorted(f"{one}: {why}" for one in rests - {native})
+    assert not report.drift
+
+
+def test_what_a_wave_in_production_took_back_is_granted_by_no_other_waves_tail(monkeypatch: pytest.MonkeyPatch) -> None:
+    wave = Wave(monkeypatch)
+    taken = {group("billing"), group("billing", "DENY"), group("bill", pattern="PREFIXED")}
+    new = {group("people"), group("new", "DENY")}
+    wave.source.acls |= {*taken, *new, group("expired"), group("*")}
+    report = wave.follow()
+    assert wave.target.acls == {OTHER, *new}, "what names all is written out"
+    why = "topics of another mirror are in production, and this one's know no position of the group"
+    assert {f"{one}: {why}" for one in (group("billing"), group("billing", "DENY"), group("expired"))} <= {
+        *report.left_out
+    }
+    wave.source.read["billing"] = ("orders", "users")
+    wave.follow()
+    assert wave.target.acls >= {group("billing"), group("billing", "DENY")}
+
+
+def test_rules_that_a_wave_in_production_has_kept_are_no_drift(monkeypatch: pytest.MonkeyPatch) -> None:
+    wave = Wave(monkeypatch, remove_acls=True, groups=["billing", "people"])
+    for cluster in (wave.source, wave.target):
+        cluster.acls |= {group("billing"), group("*"), group("bill", pattern="PREFIXED")}
+    report = wave.follow()
+    assert not (report.removed or report.stays or report.drift) and wave.target.acls == wave.source.acls
+
+
+@pytest.mark.parametrize("whose", ["nobody's", "another source's", "its own"])
+def test_beside_nothing_in_production_groups_follow_as_ever(monkeypatch: pytest.MonkeyPatch, whose: str) -> None:
+    wave = Wave(monkeypatch, source_id="another" if whose == "another source's" else "", remove_acls=True)
+    if whose == "nobody's":
+        wave.ledger.decide(lambda _: {"topic/orders": None})
+    if whose == "its own":
+        orders = topic_plan("orders", {0: 0}, source_topic_id="orders")
+        wave.plan, wave.active = replace(wave.plan, topics=(*wave.plan.topics, orders)), {"users"}
+    wave.target.acls.add(group("billing"))
+    wave.source.acls.add(group("new"))
+    report = wave.follow()
+    assert wave.target.acls == {OTHER, group("new")} and report.removed == [str(group("billing"))]
 
 
 @pytest.mark.parametrize("confirmed", [0, 1, 2])

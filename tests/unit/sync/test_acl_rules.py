@@ -25,16 +25,21 @@ TOPICS = ("orders", "ordinals", "users")
 def scope(
     source: Iterable[Acl] = (), *, there: Iterable[Acl] = (), strangers: Iterable[str] = (),
     strange_groups: Iterable[str] = (), groups: Iterable[str] = ("app", "app-2"), cluster_wide: bool = False,
-    **fields: Any,
+    unclaimed: Iterable[str] = (), **fields: Any,
 ) -> Scope:  # fmt: skip
-    """A mirror of TOPICS, whose target also has the topics and groups of ``strangers``."""
+    """A mirror of TOPICS, whose target also has the topics and groups of ``strangers``.
+
+    ``unclaimed``: groups that may be those of topics in production.
+    """
+    idle = frozenset(unclaimed)
     mirror = Mirror(**{"name": "m", "source": "dc1", "target": "dc2", **fields})
     made = Scope(
-        mirror=mirror, topics={t: mirror.naming.target_topic(t) for t in TOPICS}, groups=frozenset(groups),
+        mirror=mirror, topics={t: mirror.naming.target_topic(t) for t in TOPICS},
+        groups=frozenset(groups) - idle, beside_production=bool(idle), unclaimed=idle,
         own_source="User:mirror", own_target="User:mirror-2", there=frozenset(there), cluster_wide=cluster_wide,
     )  # fmt: skip
     ours = own_patterns(frozenset(source), made)
-    return replace(made, others=others(made, [*made.target_topics, *strangers], [*groups, *strange_groups], ours))
+    return replace(made, others=others(made, [*made.target_topics, *strangers], [*groups, *strange_groups, *idle], ours))
 
 
 def becomes(one: Acl, **given: Any) -> list[tuple[str, Acl]]:
@@ -247,7 +252,7 @@ def test_rules_of_the_target_that_the_mirror_could_not_write_are_not_its_own() -
         rule("airflow-mirror:m:lease", "WRITE", "ALLOW", BOB, kind="TRANSACTIONAL_ID"),
         rule("bank", "READ", "ALLOW", ALICE, kind="GROUP"), rule("dc", "READ", "ALLOW", ALICE, pattern="PREFIXED"),
     ]  # fmt: skip
-    assert [could_be_ours(one, s, {BOB}) for one in (*mine, *other)] == [True] * len(mine) + [False] * len(other)
+    assert [could_be_ours(one, s, {BOB}, CUTOVER) for one in (*mine, *other)] == [True] * len(mine) + [False] * len(other)
 
 
 @pytest.mark.parametrize(("policy", "ours"), [("identity", {"d", "dc1.", "*"}), ("prefix", {"dc1."}), (UPPER, set())])
@@ -255,9 +260,9 @@ def test_pattern_of_topics_that_names_of_the_policy_never_become_is_somebodys_ow
     """Whoever removed what the source lacks took a right away that was given on the target by hand."""
     s = replace(scope(policy=policy), topics={t: f"dc1.{t}" for t in TOPICS})
     patterns = [rule(name, "READ", "ALLOW", ALICE, pattern="PREFIXED") for name in ("d", "dc1.")]
-    found = [one.name for one in (*patterns, rule("*", "READ", "ALLOW", ALICE)) if could_be_ours(one, s, {BOB})]
+    found = [one.name for one in (*patterns, rule("*", "READ", "ALLOW", ALICE)) if could_be_ours(one, s, {BOB}, CUTOVER)]
     assert set(found) == ours
-    assert could_be_ours(rule("a", "READ", "ALLOW", ALICE, kind="GROUP", pattern="PREFIXED"), s, {BOB})
+    assert could_be_ours(rule("a", "READ", "ALLOW", ALICE, kind="GROUP", pattern="PREFIXED"), s, {BOB}, CUTOVER)
 
 
 # --- nobody may do more on the target than on the source --------------------------------------------------------------
@@ -319,9 +324,10 @@ def test_denied_id_stays_denied_where_everybody_is_allowed() -> None:
     st.sampled_from(("identity", "prefix")),
     st.sets(st.sampled_from(("payments", "ordeals", "dc1.local"))),
     st.sets(st.sampled_from(("bank", "app-3"))),
+    st.sets(st.sampled_from(("app", "app-4"))),
 )
 def test_nobody_may_do_more_on_the_target_than_on_the_source(
-    source: frozenset[Acl], policy: str, strangers: set[str], strange_groups: set[str]
+    source: frozenset[Acl], policy: str, strangers: set[str], strange_groups: set[str], unclaimed: set[str]
 ) -> None:
     source = frozenset(one for one in source if not looks_like_fence(one, source))
     map_ = {"User:CN=alice": ALICE}
@@ -329,18 +335,19 @@ def test_nobody_may_do_more_on_the_target_than_on_the_source(
     source -= {one for one in source if (one.resource_type, one.name) == ("TRANSACTIONAL_ID", "bank")}
     given_: dict[str, Any] = {
         "strangers": strangers, "strange_groups": strange_groups, "policy": policy, "principals": map_, "there": [bank],
+        "unclaimed": unclaimed,
     }  # fmt: skip
     s = scope(source, **given_)
     back = {target: topic for topic, target in s.topics.items()}
     early, late = (diff(source, s, phase, False).granted for phase in (EARLY, CUTOVER))
     names = [("TOPIC", name) for name in (*back, *strangers)]
-    names += [("GROUP", name) for name in (*s.groups, "app-new", *strange_groups)]
+    names += [("GROUP", name) for name in (*s.groups, "app-new", *strange_groups, *unclaimed)]
     names += [("TRANSACTIONAL_ID", name) for name in ("tx", "tx-1", "tx-new", "bank")]
     for rules in (early, late):
         for who in (ALICE, BOB, "User:else"):
             before = {p for p in (ALICE, BOB, "User:CN=alice", "User:else") if map_.get(p, p) == who}
             for kind, name in names:
-                is_strange = name in strangers | strange_groups | {"bank"}
+                is_strange = name in strangers | strange_groups | unclaimed | {"bank"}
                 for operation in OPERATIONS:
                     if not allowed(rules, who, operation, kind, name):
                         continue

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.common.policy import DECISIONS, MAPS, STATE, WISHES
 from airflow_mirror.errors import (
     InvalidField,
@@ -22,7 +23,7 @@ from airflow_mirror.errors import (
     TryAgain,
 )
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupInfo, TopicInfo
+from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.sync import acls
@@ -49,6 +50,7 @@ class Cluster:
         self.role, self.principal, self.acls, self.deaf = role, principal, set(rules), deaf
         self._topics, self._groups = list(topics), list(groups)
         self._open_by_default, self._authorizer = open_by_default, authorizer
+        self.read: dict[str, tuple[str, ...]] = {}  # by group, the topics in which it has positions
         self.done: list[tuple[str, Acl]] = []
         self.dies_after = -1
 
@@ -60,6 +62,9 @@ class Cluster:
 
     def groups(self) -> list[GroupInfo]:
         return [GroupInfo(group, "Empty", "consumer") for group in self._groups]
+
+    def groups_offsets_apart(self, ids: Iterable[str], *, stable: bool = True) -> Any:
+        return {g: {TopicPartition(t, 0): GroupPosition(7) for t in self.read.get(g, ())} for g in ids}, {}
 
     def describe_acls(self) -> list[Acl]:
         if not self._authorizer:
@@ -302,8 +307,19 @@ def test_patterns_and_ids_that_are_gone_are_removed_with_their_writer() -> None:
     synced(source, target, phase=CUTOVER)
     assert len(target.acls) == 3
     source.acls.clear()
-    synced(source, target, remove=True)
+    synced(source, target, phase=CUTOVER, remove=True)
     assert not target.acls
+
+
+def test_ids_that_only_a_cutover_allows_are_nobodys_to_remove_before_it() -> None:
+    """An application of the target has its own, whose principal will write to a topic of the mirror as well."""
+    native = rule("native", "WRITE", "ALLOW", BOB, kind="TRANSACTIONAL_ID")
+    denied = replace(native, permission="DENY")
+    source, target = Cluster("source", WRITE), Cluster("target", native, denied)
+    report = synced(source, target, remove=True)
+    assert report.removed == (denied,) and report.diff.drift == (denied,), "what is denied by name is written early"
+    assert target.acls == {native} and report.diff.later == (WRITE,)
+    assert synced(source, target, phase=CUTOVER, remove=True).removed == (native,)
 
 
 @pytest.mark.parametrize("kind", ["TOPIC", "GROUP", "TRANSACTIONAL_ID"])
@@ -311,7 +327,7 @@ def test_patterns_that_are_gone_and_cover_names_of_others_by_now_are_named(kind:
     its = rule("o", "WRITE" if kind == "TRANSACTIONAL_ID" else "READ", "ALLOW", BOB, kind=kind, pattern="PREFIXED")
     foreign = rule("o.local", "READ", "ALLOW", ALICE, kind=kind)
     target = Cluster("target", WRITE, its, foreign)
-    report = synced(Cluster("source", WRITE, groups=["orders"]), target, remove=True)
+    report = synced(Cluster("source", WRITE, groups=["orders"]), target, phase=CUTOVER, remove=True)
     assert not report.removed and target.acls == {WRITE, its, foreign} and not report.diff.drift
     why = "it also covers 'o.local'; remove it by hand if the source has taken it back"
     assert report.to_dict()["stays"] == [{"rule": str(its), "reason": why}]
