@@ -51,10 +51,10 @@ class Admin(ClusterAdmin):
     def allowed_on_cluster(self) -> dict[int, Collection[str]]:  # type: ignore[override]
         return {1: ["DESCRIBE"] if self.may_describe else []}
 
-    def unseen_groups(self, ids: Collection[str]) -> list[str]:  # type: ignore[override]
+    def unseen_groups(self, ids: Collection[str]) -> list[str]:
         return sorted(ids)
 
-    def sees_group_coordinators(self) -> bool:  # type: ignore[override]
+    def sees_group_coordinators(self) -> bool:
         return self.sees_away
 
     def groups_offsets(self, ids: Collection[str], only: Any = None) -> dict[str, dict[TopicPartition, GroupPosition]]:
