@@ -7,29 +7,69 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import task
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from airflow_mirror.errors import MirrorCutOver
 from airflow_mirror.example_dags.approved import has_said_no
 from airflow_mirror.operators.base import states_of
+from airflow_mirror.operators.lift_fence import BEGUN
 from airflow_mirror.operators.mirror import StartMirrorOperator
 
+if TYPE_CHECKING:
+    from airflow.sdk import Context
 
-def copy_on_if_failed(cutover: Any, **mirror: Any) -> None:
-    """Let a run start a mirror's tail again where its cutover has failed.
+    from airflow_mirror.mirror import Mirror
 
-    :param mirror: ``mirror``, ``plan`` and ``spark_conn_id`` of StartMirrorOperator.
+
+class FollowOnOperator(StartMirrorOperator):
+    """Starts a mirror's tail again where a cutover of the run may have ended it. One that runs is left alone. A teardown.
+
+    :param ended_by: id of the cutover's task. :param stopped_by: id of the task behind it that stops the tail.
     """
-    # It leaves one alone that runs.
-    cutover >> has_backed_out(cutover.task_id) >> StartMirrorOperator(task_id="follow_on", mode="tail", **mirror)
+
+    def __init__(self, *, ended_by: str, stopped_by: str = "stop_tail", **kwargs: Any) -> None:
+        super().__init__(mode="tail", **kwargs)
+        self.ended_by, self.stopped_by = ended_by, stopped_by
+
+    def execute(self, context: Context) -> Any:
+        """Start it. :raises AirflowSkipException: no cutover has ended it, or its end was meant."""
+        if not self.is_wanted(context["ti"]):
+            raise AirflowSkipException(f"{self.ended_by!r} has not ended the tail of a mirror that is to go on")
+        return super().execute(context)
+
+    def is_wanted(self, ti: Any) -> bool:
+        """Return whether nobody may be copying that should, by how the tasks of a run have ended."""
+        states = states_of(ti)
+        if states.get(self.ended_by) == "failed":
+            return True
+        # In a run that somebody marks, what runs counts as failed, or as a success, and what waits for a retry, as what
+        # comes next, as skipped. Only an end of its own has returned something. Behind a task that is marked alone the
+        # run goes on, and stops the tail.
+        begun, returned = ti.xcom_pull(task_ids=self.ended_by, key=BEGUN), ti.xcom_pull(task_ids=self.ended_by)
+        return states.get(self.stopped_by) == "skipped" and bool(begun) and returned is None
+
+    def run(self, mirror: Mirror, context: Context) -> Any:
+        """See :class:`.StartMirrorOperator`. :raises AirflowSkipException: it died, or was marked, behind the opening."""
+        try:
+            return super().run(mirror, context)
+        except MirrorCutOver as e:
+            raise AirflowSkipException(str(e)) from None
 
 
-@task.short_circuit(trigger_rule="all_done")
-def has_backed_out(cutover: str, ti: Any = None) -> bool:
-    """Return whether the cutover has failed: it may have ended the tail, and then nobody would copy on."""
-    return states_of(ti).get(cutover) == "failed"
+def follow_on(cutover: Any, lift_fence: Any, **mirror: Any) -> Any:
+    """Let a run start a mirror's tail again where its cutover has failed, also in a run that somebody marks.
+
+    :param lift_fence: behind which it comes: the process of a cutover that was killed is over then.
+    :param mirror: ``mirror``, ``plan`` and ``spark_conn_id`` of StartMirrorOperator.
+    :return: the task.
+    """
+    # Of no setup, like the task before it.
+    going_on = FollowOnOperator(task_id="follow_on", ended_by=cutover.task_id, **mirror)
+    lift_fence >> going_on.as_teardown(on_failure_fail_dagrun=True)
+    return going_on
 
 
 def end_red_unless_done(last: Any, goal: str, asked: str, goals: Mapping[str, str] = MappingProxyType({})) -> None:

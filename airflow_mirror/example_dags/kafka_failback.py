@@ -17,7 +17,7 @@ from airflow.sdk import DAG, AssetAlias, Param, task
 
 from airflow_mirror.cutover.rollback.reverse import reverse_name
 from airflow_mirror.example_dags.approved import only_if_approved
-from airflow_mirror.example_dags.ending import copy_on_if_failed, end_red_unless_done
+from airflow_mirror.example_dags.ending import end_red_unless_done, follow_on
 from airflow_mirror.example_dags.forms import (
     SPARK_FIELD,
     answer,
@@ -81,9 +81,11 @@ PARAMS = {
 }  # fmt: skip
 MIRROR = {key: text(key) for key in ("name", "source", "target")}
 SPARK = text("spark_conn_id")
+# A teardown is also rendered where `check` has returned nothing, and does nothing then.
 REVERSE = {
-    "mirror": "{{ ti.xcom_pull(task_ids='check')['fields'] }}", "plan": "{{ ti.xcom_pull(task_ids='check')['hash'] }}",
-}  # fmt: skip
+    "mirror": "{{ (ti.xcom_pull(task_ids='check') or {}).get('fields') }}",
+    "plan": "{{ (ti.xcom_pull(task_ids='check') or {}).get('hash') }}",
+}
 REVERSED = {"name": "{{ params.name | reverse_name }}", "source": MIRROR["target"], "target": MIRROR["source"]}
 ACCEPTED = "{{ params.accept_groups or [] }}"
 
@@ -151,6 +153,6 @@ with DAG(
 
     check >> verify >> is_approval_wanted() >> [approve_rollback, rollback]
     approve_rollback >> rollback >> [lift_fence, stop_tail]
-    end_red_unless_done(lift_fence, "rollback", "approve_rollback")
+    going_on = follow_on(rollback, lift_fence, spark_conn_id=SPARK, **REVERSE)
+    end_red_unless_done(going_on, "rollback", "approve_rollback")
     stop_tail >> restore_configs
-    copy_on_if_failed(rollback, spark_conn_id=SPARK, **REVERSE)

@@ -16,7 +16,7 @@ from airflow.sdk import DAG, Asset, AssetAlias, Param, TaskGroup, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mirror.example_dags.approved import only_if_approved
-from airflow_mirror.example_dags.ending import copy_on_if_failed, end_red_unless_done
+from airflow_mirror.example_dags.ending import end_red_unless_done, follow_on
 from airflow_mirror.example_dags.forms import (
     SPARK_FIELD,
     answer,
@@ -396,7 +396,7 @@ with DAG(
         # A run is judged by its last tasks: the way back goes on behind a restore that has failed.
         restored = EmptyOperator(task_id="restored", trigger_rule="none_failed")
 
-        copy_on_if_failed(cutover, mirror=MIRROR, spark_conn_id=SPARK)
+        going_on = follow_on(cutover, lift_fence, mirror=MIRROR, spark_conn_id=SPARK)
 
     with TaskGroup("way_back", tooltip="Copy back what applications write to the target") as way_back:
         # Behind the end of the hold, whatever became of that: the way back is planned by the target's own settings, and a
@@ -419,7 +419,7 @@ with DAG(
     plan >> copy_wanted >> create_topics >> sync_configs >> bulk_copy >> start_tail >> wait_for_catch_up >> verify
     verify >> cutover_wanted >> preview_groups >> preview >> wanted >> [approve_cutover, verify_since]
     approve_cutover >> verify_since >> cutover >> [lift_fence, stop_tail, watch, let_writers_in, way_back]
-    end_red_unless_done(lift_fence, "cutover", "approve_cutover", {"plan": "plan", "copy": "verify"})
+    end_red_unless_done(going_on, "cutover", "approve_cutover", {"plan": "plan", "copy": "verify"})
     sync_configs >> access_wanted >> let_readers_in >> [readers_in, let_writers_in]
     readers_in >> preview_groups
     stop_tail >> restore_wanted >> restore_configs >> [restored, way_back]

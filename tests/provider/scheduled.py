@@ -31,6 +31,10 @@ from sqlalchemy import create_engine, delete, update
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
 
+from airflow_mirror.example_dags.ending import FollowOnOperator
+from airflow_mirror.operators.cutover import CutoverOperator
+from airflow_mirror.operators.lift_fence import BEGUN
+
 # States that a task which skips others leaves alone.
 _BEGUN = ("running", "success", "failed")
 
@@ -145,8 +149,10 @@ class Run:
         )
 
     def _started(self, task_id: str) -> None:
-        """Airflow deletes what an earlier try of a task has pushed."""
+        """Airflow deletes what an earlier try of a task has pushed; a cutover pushes that it has begun."""
         self._session.execute(delete(XComModel).where(XComModel.run_id == self._row.run_id, XComModel.task_id == task_id))
+        if isinstance(self.dag.get_task(task_id), CutoverOperator):
+            self.push(task_id, BEGUN, value=True)
 
     def _end(self, task_id: str, fails: bool) -> str:
         """Run a task; return how it has ended."""
@@ -160,7 +166,8 @@ class Run:
         try:
             if task._pre_execute_hook is not None:
                 task._pre_execute_hook(context)
-            self._decide(task, context)
+            if not fails:
+                self._decide(task, context)
         except AirflowSkipException:
             return "skipped"
         except AirflowFailException:
@@ -175,6 +182,9 @@ class Run:
             wants(*task.op_args, context["ti"], self.dag, self.params)
         elif isinstance(task, ApprovalOperator):
             self.push(task.task_id, "return_value", {"chosen_options": ["Approve"]})
+        elif isinstance(task, FollowOnOperator):
+            if not task.is_wanted(context["ti"]):
+                raise AirflowSkipException
         elif wants is None:
             self.push(task.task_id, "return_value", {})
         elif task.inherits_from_skipmixin:

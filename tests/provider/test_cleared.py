@@ -1,4 +1,4 @@
-"""What runs of the shipped DAGs do once somebody clears a task of them, by Airflow's own scheduler code."""
+"""What runs of the shipped DAGs do once somebody clears a task, or marks them. Airflow's own code schedules them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.provider.scheduled import Scheduler
 
 # They run behind whatever becomes of the others, and change nothing: they look, or are empty.
-HARMLESS = {"has_backed_out", "restored", "way_back.is_wanted"}
+HARMLESS = {"restored", "way_back.is_wanted"}
 COPY = {"topics": ["a"], "mode": "copy", "follow": ["acls"]}
 
 
@@ -44,6 +44,33 @@ def test_nothing_is_cut_over_where_readers_were_not_let_in(scheduler: Scheduler)
     run = scheduler.run("kafka_migration", **{**COPY, "mode": "migrate"}).go(fails=["let_readers_in"])
     assert run.state == "failed" and "verify" in run.ran
     assert run.states["preview_groups"] == run.states["cutover"] == "upstream_failed"
+
+
+FENCING = [("kafka_migration", "cutover"), ("kafka_failback", "rollback")]
+
+
+@pytest.mark.parametrize(("dag_id", "task"), FENCING)
+def test_tail_is_started_again_also_in_a_run_that_somebody_marks(scheduler: Scheduler, dag_id: str, task: str) -> None:
+    """A cutover may have ended it; then nobody would copy on. One that runs is left alone."""
+    form = {"topics": ["a"]} if dag_id == "kafka_migration" else {}
+    run = scheduler.run(dag_id, **form).go(until=task)
+    for state in ("failed", "success"):
+        with run.tried():
+            assert run.mark(state).go().ran == ["lift_fence", "follow_on", *(["outcome"] if state == "success" else [])]
+            assert run.states["follow_on"] == "success"
+    with run.tried():  # between two tries of it
+        assert run.set_state("up_for_retry", task).mark("failed").go().ran[:2] == ["lift_fence", "follow_on"]
+        assert run.states[task] == "skipped"
+    with run.tried():
+        assert "follow_on" in run.set_state("failed", task).go().ran
+    with run.tried():  # the run goes on, and stops the tail
+        assert "stop_tail" in run.set_state("success", task).go().ran and run.states["follow_on"] == "skipped"
+    with run.tried():  # it is over, and what comes next was not
+        run.push(task, "return_value", {"outcome": "done"})
+        assert "follow_on" not in run.set_state("success", task).go(until="stop_tail").mark("failed").go().ran
+    early = scheduler.run(dag_id, **form).go(until="verify").mark("failed").go()
+    assert early.ran == ["lift_fence"] and early.states["follow_on"] == "skipped"
+    assert early.states["outcome"] == early.state == "failed"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, AirflowTaskTimeout
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
@@ -24,6 +24,7 @@ from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.request import CutoverRequest, Limits
 from airflow_mirror.errors import InputError, LedgerLost, TryAgain
+from airflow_mirror.example_dags.ending import FollowOnOperator
 from airflow_mirror.operators.cutover import CutoverOperator, approval_of
 from airflow_mirror.operators.lift_fence import LiftFenceOperator
 from airflow_mirror.operators.mirror import StartMirrorOperator
@@ -194,6 +195,16 @@ def test_a_cleared_task_of_a_finished_migration_touches_nothing(
     for one in (PLAN, planned_again(plan, home)):
         with pytest.raises(AirflowFailException, match="(?s)MirrorCutOver: .*target topics t are in production"):
             operator(task_id="t", mirror=mirror, plan=one, **given).execute(context)
+    assert fake_spark[0] == []
+
+
+def test_tail_is_not_started_again_behind_a_cutover_that_died_once_it_had_opened(
+    context: dict[str, Any], mirror: dict[str, Any], plan: Plan, cut_over: Any, fake_spark: Started
+) -> None:
+    context["ti"].states["cutover"] = "failed"
+    going_on = FollowOnOperator(task_id="t", mirror=mirror, plan=PLAN, ended_by="cutover")
+    with pytest.raises(AirflowSkipException, match="target topics t are in production"):
+        going_on.execute(context)
     assert fake_spark[0] == []
 
 

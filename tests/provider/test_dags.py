@@ -39,6 +39,7 @@ from airflow_mirror.example_dags.kafka_replication import replication
 from airflow_mirror.mirror import DEFAULT_EXCLUDED_GROUPS, Mirror
 from airflow_mirror.operators.cutover import PreviewCutoverOperator
 from airflow_mirror.operators.drill_turn import own_drill_only
+from airflow_mirror.operators.mirror import StopMirrorOperator
 from tests.provider.conftest import DAGS
 
 FILES = {
@@ -224,11 +225,14 @@ def test_tail_is_started_again_after_a_cutover_that_backed_out(
 ) -> None:
     """One that has backed out behind ``stop_writers`` has taken the tail's lease for good."""
     dag = bag.dags[dag_id]
-    asks, follow_on = dag.get_task("has_backed_out"), dag.get_task("follow_on")
-    assert asks.upstream_task_ids == {cutover} and asks.trigger_rule == "all_done"
-    assert asks.downstream_task_ids == {"follow_on"} and follow_on.mode == "tail"
-    assert follow_on.mirror == dag.get_task(of).mirror and not follow_on.downstream_task_ids
-    assert asks.python_callable(*asks.op_args, ti=ti_of(**{"plan": "success", cutover: state})) is (state == "failed")
+    follow_on = dag.get_task("follow_on")
+    assert follow_on.upstream_task_ids == {"lift_fence"} and follow_on.mode == "tail"
+    assert follow_on.mirror == dag.get_task(of).mirror and follow_on.downstream_task_ids == {"outcome"}
+    ti = ti_of(**{"plan": "success", cutover: state, follow_on.stopped_by: "upstream_failed"})
+    pushed = {"begun": True} if state in ("failed", "success") else {}
+    ti.xcom_pull = lambda task_ids, key="return_value": {cutover: pushed}[task_ids].get(key)
+    assert follow_on.is_wanted(ti) is (state == "failed")
+    assert dag.has_task(follow_on.stopped_by) and isinstance(dag.get_task(follow_on.stopped_by), StopMirrorOperator)
 
 
 def test_what_nobody_asked_for_keeps_no_other_task_from_running(bag: Any) -> None:
@@ -273,7 +277,8 @@ def test_what_nobody_asked_for_keeps_no_other_task_from_running(bag: Any) -> Non
 def test_fence_is_lifted_also_in_a_run_that_somebody_marks(bag: Any, dag_id: str) -> None:
     """A run that is marked as failed, or successful, still runs its teardowns, and nothing else."""
     dag = bag.dags[dag_id]
-    assert {task.task_id for task in dag.teardowns} == {"lift_fence", "outcome"}
+    assert {task.task_id for task in dag.teardowns} == {"lift_fence", "follow_on", "outcome"}
+    assert dag.get_task("follow_on").on_failure_fail_dagrun, "and so does a mirror that nobody copies"
     assert dag.get_task("lift_fence").on_failure_fail_dagrun, "a fence that stands turns the run red"
     assert not any(task.is_setup for task in dag.tasks), "a cutover that was killed would skip it"
 
@@ -283,7 +288,7 @@ def test_a_run_that_has_not_reached_its_goal_stays_red(bag: Any, dag_id: str, go
     """Its last tasks decide, and of a run that is marked those are skipped; so is the goal, if nothing was running."""
     dag = bag.dags[dag_id]
     task = dag.get_task("outcome")
-    assert task.upstream_task_ids == {"lift_fence"} and not task.downstream_task_ids and task.on_failure_fail_dagrun
+    assert task.upstream_task_ids == {"follow_on"} and not task.downstream_task_ids and task.on_failure_fail_dagrun
     named, asked, goals = task.op_args
     assert goals == ({"plan": "plan", "copy": "verify"} if goal == "cutover" else {})
     assert named == goal and isinstance(dag.get_task(asked), ApprovalOperator)
