@@ -15,6 +15,7 @@ from airflow.sdk import conf
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
+from airflow_mirror.common.clock import SYSTEM, Clock
 from airflow_mirror.console.status import View
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import reports_of
@@ -47,9 +48,9 @@ class TargetLook(Look):
     it; None: it notes none. ``at``: when it was heard last; None: never.
     """
 
-    def __init__(self, courses: Courses, conn_id: str) -> None:
+    def __init__(self, courses: Courses, clock: Clock, conn_id: str) -> None:
         super().__init__(conn_id)
-        self._courses = courses
+        self._courses, self._clock = courses, clock
         self._view: View | None = None
         self._mirrors: list[dict[str, Any]] = []
         self._planned_ones: dict[str, str | None] = {}
@@ -64,7 +65,7 @@ class TargetLook(Look):
     def _look(self) -> dict[str, Any]:
         if self._changed() or self._view is None:
             self._target = self._admin(self.conn_id, "target")
-            self._view = View(self._target)
+            self._view = View(self._target, self._clock)
         try:
             rows = self._view.rows()
         except LedgerMissing:
@@ -90,10 +91,13 @@ class Looks:
     """All looks of this process.
 
     :param fresh_s: for how long what a target said is not asked for again. :param closely_fresh_s: and of one mirror.
+    :param clock: by which signs of life are listened for.
     """
 
-    def __init__(self, fresh_s: float = FRESH_S, closely_fresh_s: float = CLOSELY_FRESH_S) -> None:
-        self._fresh_s, self._closely_fresh_s = fresh_s, closely_fresh_s
+    def __init__(
+        self, fresh_s: float = FRESH_S, closely_fresh_s: float = CLOSELY_FRESH_S, clock: Clock = SYSTEM
+    ) -> None:  # fmt: skip
+        self._fresh_s, self._closely_fresh_s, self._clock = fresh_s, closely_fresh_s, clock
         self._targets, self._silent, self._mirrors = (Threads(most) for most in _THREADS)
         # In a thread of its own: each request waits for them, and targets that are away may take all others.
         self._ids = Single(target_ids, _CONNECTIONS_FRESH_S, Threads(1))
@@ -109,9 +113,8 @@ class Looks:
         looking: dict[str, Any] = {"mirrors": [], "planned": {}, "error": None, "looking": True}
         if (ids := self._ids.get(wait_s)) is None:  # nobody knows yet which there are
             return [{"target_id": "", **looking}]
-        singles = [
-            self._single(partial(TargetLook, self._courses[one], one), self._fresh_s, self._targets, one) for one in ids
-        ]  # fmt: skip
+        makes = {one: partial(TargetLook, self._courses[one], self._clock, one) for one in ids}
+        singles = [self._single(make, self._fresh_s, self._targets, one) for one, make in makes.items()]
         are_silent = [one.last is not None and one.last["error"] is not None for one in singles]
         reading = [one.begin(self._silent if it_is else None) for one, it_is in zip(singles, are_silent, strict=True)]
         wait([future for future, it_is in zip(reading, are_silent, strict=True) if not it_is], wait_s)

@@ -279,7 +279,7 @@ class Watch:
         another sign.
     :param look: what it writes to look whether anybody can write.
     :param decides: something rests on what it finds. Who only shows it need not have the right to write there: without
-        that right silence counts as it is read.
+        that right silence counts as it is read. It may look away for hours, and takes no sign of then for one it heard.
     :ivar seen: the job that was last asked for, and its last sign; for another observer.
     """
 
@@ -300,7 +300,7 @@ class Watch:
         self._decides, self._may_write = decides, True
         self._job = ""
         self._number: int | None = None
-        self._heard = self._probed = clock()
+        self._heard = self._probed = self._looked = clock()
         self._lives = False
 
     def sign(self, tail: JobId) -> Sign | None:
@@ -313,6 +313,7 @@ class Watch:
         :raises TryAgain: the state can't be read; that is no silence.
         """
         now = self._clock()
+        looked, self._looked = self._looked, now
         try:
             sign = self.sign(tail)
         except TryAgain:
@@ -329,7 +330,9 @@ class Watch:
         if tail.job != self._job:
             self._job, self._number, self._lives, self._heard, self._probed = tail.job, number, False, now, now
         elif number not in (None, self._number):  # a sign that its successor removed is none
-            self._number, self._lives, self._heard, self._probed = number, True, now, now
+            # Not for who decides: a sensor that takes a sample each minute would wait for a sign for ever.
+            self._lives = self._decides or now - looked < self._silence_s
+            self._number, self._heard, self._probed = number, now, now
         elif self._may_write and now - self._probed >= self._probe_every_s:
             self._probe(tail, now)
             now = self._probed = self._clock()

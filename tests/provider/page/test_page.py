@@ -18,6 +18,7 @@ from airflow.models.connection import Connection
 from airflow.utils.session import create_session
 from sqlalchemy import delete
 
+from airflow_mirror.common.clock import SystemClock
 from airflow_mirror.cutover.html import render
 from airflow_mirror.cutover.report import BACKED_OUT
 from airflow_mirror.hooks.home import url_of
@@ -31,6 +32,16 @@ from tests.provider.page.asking import ACTING, DAGS, another, connect, get, name
 
 if TYPE_CHECKING:
     from fastapi.testclient import TestClient
+
+
+class Later(SystemClock):
+    """The machine's clock, but that time has passed."""
+
+    later_s = 0.0
+
+    def monotonic(self) -> float:  # type: ignore[override]
+        return time.monotonic() + self.later_s
+
 
 # --- rights ---------------------------------------------------------------------------------------------------------
 
@@ -246,6 +257,20 @@ def test_fence_that_is_up_says_until_when_and_needs_a_person(world: World, page:
     assert (row["state"], row["needs_person"]) == ("source fenced", True)
     assert abs(row["fences"][0]["until"] - world.target.clock.now_ms / 1000 - 900) < 2
     assert row["lift_command"] == "airflow-mirror lift-fence --target dc2 --mirror orders"
+
+
+def test_tail_that_died_while_nobody_looked_is_not_told_to_follow(world: World) -> None:
+    """It was green for half a minute: its last sign was another one than at the last look, hours ago."""
+    clock = Later()
+    tail = world.tail(world.plan("orders", {"orders": 1}, DAGS[0]))
+    seen = list[str]()
+    with another(Looks(fresh_s=0.0, clock=clock)) as page:
+        for pause_s in (5, 8 * 3600, 31, 0):
+            if len(seen) < 3:
+                world.says(tail, phase="copying", summary={"lag": 0, "lag_s": 0.0})
+            seen += [row["state"] for row in get(page, "/list").json()["mirrors"]]
+            clock.later_s += pause_s
+    assert seen == ["listening", "following", "listening", "lost"]
 
 
 def test_bulk_copy_says_how_far_it_is(world: World, page: TestClient) -> None:

@@ -157,6 +157,23 @@ def test_who_only_shows_a_tail_needs_no_right_to_write(state: Unreachable, clock
         decides.settled(one)
 
 
+@pytest.mark.parametrize("decides", [True, False])
+def test_who_shows_a_tail_takes_no_sign_of_while_it_looked_away_for_one_that_it_has_heard(
+    state: Unreachable, clock: Clock, decides: bool
+) -> None:
+    """The tail was shown to run, hours after it had died. A sensor that looks once a minute would wait for ever."""
+    one, eye = tail(), Watch(state, clock, clock.pause, decides=decides)
+    signs, found = Heartbeat(state, one), list[tuple[str, bool]]()
+    for away_s in (5, 5, 8 * 3600, 5, SILENCE_S, 0):
+        if len(found) < 4:
+            signs.give(RUNNING)
+        found.append((eye.status(one), eye.is_sure(one)))
+        clock.now += away_s
+    sure, unsure = (RUNNING, True), (RUNNING, False)
+    assert found[:-1] == [unsure, sure, sure, sure if decides else unsure, sure if decides else unsure]
+    assert found[-1][0] == LOST, "whoever looks seldom hears a silence"
+
+
 def test_a_topic_that_cant_be_read_is_no_silence(state: Unreachable, clock: Clock) -> None:
     one, eye = tail(), watch(state, clock)
     Heartbeat(state, one).give(RUNNING)
