@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import reports_of, text_in
 from airflow_mirror.errors import InputError, UnknownConnection
@@ -15,12 +16,13 @@ from airflow_mirror.extras.clients.commits import Commits
 from airflow_mirror.extras.clients.inventory import WATCH_S, look, opened_at
 from airflow_mirror.extras.drill.store import Drills
 from airflow_mirror.hooks.health import facts_of
+from airflow_mirror.hooks.kafka import MirrorKafkaHook
 from airflow_mirror.jobs.health.judging import Limits, judge_seen
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import DRILL, REPORT
 from airflow_mirror.ledger.state import state_of
-from airflow_mirror.page.look import Look
+from airflow_mirror.page.look import ANSWER_S, Look
 from airflow_mirror.page.rows import (
     MOST,
     clients_in,
@@ -47,6 +49,18 @@ class _PlannedLook(Look):
         super().__init__(conn_id)
         self.mirror = mirror
         self._plan: Plan | None = None
+        self._source: ClusterAdmin | None = None
+        self._source_as: tuple[str, ClientConfig] | None = None  # connection id, and settings, of what is open
+
+    def close(self) -> None:
+        """Close the connections to both clusters; the next look opens them again."""
+        self._close_source()
+        super().close()
+
+    def _close_source(self) -> None:
+        if self._source is not None:
+            self._source.close()
+        self._source = None
 
     def _last_plan(self) -> Plan | None:
         """Return the mirror's last plan, as it is amended by now; None: it has none."""
@@ -54,7 +68,6 @@ class _PlannedLook(Look):
             self._target = self._admin(self.conn_id, "target")
             self._ledger, self._reports = Ledger(self._target), reports_of(self._target, self.mirror)
             self._drills = state_of(self._target, DRILL.below())
-            self._source: ClusterAdmin | None = None
         values = self._ledger.values()
         last = ledger_store.last_hash(values, self.mirror)
         if last is None:
@@ -65,13 +78,23 @@ class _PlannedLook(Look):
 
     def _source_of(self, plan: Plan) -> ClusterAdmin | str:
         """Return a plan's source; or why it is not asked: the ledger names the source as whoever planned does."""
+        conn_id = plan.mirror.source
         try:
-            if self._source is None:
-                self._source = self._admin(plan.mirror.source, "source")
+            source = self._source_by(conn_id)
         except UnknownConnection:
-            return f"this Airflow has no connection {plan.mirror.source!r}: the source was not asked"
-        if self._source.cluster_id() != plan.source_cluster_id:
-            return f"connection {plan.mirror.source!r} leads to another cluster here: the source was not asked"
+            self._close_source()
+            return f"this Airflow has no connection {conn_id!r}: the source was not asked"
+        if source.cluster_id() != plan.source_cluster_id:
+            self._close_source()
+            return f"connection {conn_id!r} leads to another cluster here: the source was not asked"
+        return source
+
+    def _source_by(self, conn_id: str) -> ClusterAdmin:
+        """Return what asks the source by a connection's settings as they are now: it is the plan's, or was corrected."""
+        wanted = conn_id, MirrorKafkaHook(conn_id, "source").config()
+        if self._source is None or self._source_as != wanted:
+            self._close_source()
+            self._source, self._source_as = ClusterAdmin(wanted[1], ANSWER_S), wanted
         return self._source
 
 

@@ -13,7 +13,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 
 log = logging.getLogger(__name__)
 
-_ANSWER_S = 5.0  # a cluster that takes longer is away: somebody sits in front of the page
+ANSWER_S = 5.0  # a cluster that takes longer is away: somebody sits in front of the page
 
 
 class Look:
@@ -30,7 +30,7 @@ class Look:
         self._config = None
 
     def _admin(self, conn_id: str, role: str) -> ClusterAdmin:
-        return self._open.enter_context(ClusterAdmin(MirrorKafkaHook(conn_id, role).config(), _ANSWER_S))
+        return self._open.enter_context(ClusterAdmin(MirrorKafkaHook(conn_id, role).config(), ANSWER_S))
 
     def _changed(self) -> bool:
         """Return whether the target's settings are others than those that are used; they are from now on."""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
+from airflow.models.connection import Connection
+from airflow.utils.session import create_session
 from fastapi.testclient import TestClient
+from sqlalchemy import delete
 
 from airflow_mirror.extras.clients.inventory import NOT_YET, READS, Inventory, Reader, Writer
 from airflow_mirror.extras.drill.store import Drill, Drills
@@ -53,6 +57,51 @@ def test_source_of_another_name_is_not_asked_and_that_is_said(world: World, page
             found = get(again, "/one", target="dc2", mirror="orders").json()["closely"]
         assert not found["checked"] and found["plan"]
         assert "leads to another cluster" in found["unknown"] and not other.asked("ListOffsets")
+
+
+def unknown_of_orders(page: TestClient, until: str | None) -> str | None:
+    """Why the source of ``orders`` is not looked at; asked until it is what is expected: a look may be under way."""
+    deadline = time.monotonic() + 20
+    while True:
+        found = get(page, "/one", target="dc2", mirror="orders").json()["closely"]
+        why: str | None = found["unknown"]
+        if (found["checked"] if until is None else until in (why or "")) or time.monotonic() > deadline:
+            return why
+        time.sleep(0.05)
+
+
+def test_source_whose_connection_was_corrected_is_asked_while_somebody_looks(world: World, page_anew: TestClient) -> None:
+    """The connection that was there at the first look was used until nobody had looked for five minutes."""
+    world.create({"orders": [5]})
+    world.plan("orders", {"orders": 1}, DAGS[0])
+    world.own("orders", "orders")
+    with DrivenCluster("other") as other:
+        for leads_to in (other, None, world.source, other):
+            with create_session() as session:
+                session.execute(delete(Connection).where(Connection.conn_id == "dc1"))
+            if leads_to is not None:
+                connect(dc1=leads_to)
+            said = {id(other): "leads to another cluster", id(None): "no connection 'dc1'"}.get(id(leads_to))
+            why = unknown_of_orders(page_anew, said)
+            assert why is None if said is None else said in (why or "")
+
+
+def test_source_of_a_new_plan_is_asked_while_somebody_looks(world: World, page_anew: TestClient) -> None:
+    world.create({"orders": [5]})
+    world.plan("orders", {"orders": 1}, DAGS[0])
+    world.own("orders", "orders")
+    assert unknown_of_orders(page_anew, None) is None
+    with DrivenCluster("new") as new:
+        new.create("orders", 1)
+        connect(dc3=new)
+        world.source, world.source_id = new, "dc3"
+        plan = world.plan("orders", {"orders": 1}, DAGS[0])
+        deadline = time.monotonic() + 20
+        while True:
+            found = get(page_anew, "/one", target="dc2", mirror="orders").json()["closely"]
+            if found["plan"]["hash"] == plan.hash or time.monotonic() > deadline:
+                break
+        assert (found["plan"]["hash"], found["unknown"], found["checked"]) == (plan.hash, None, True)
 
 
 def test_mirror_that_was_not_looked_at_is_not_told_to_be_well(world: World, page_anew: TestClient) -> None:
