@@ -11,7 +11,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import reports_of, text_in
-from airflow_mirror.errors import InputError, UnknownConnection
+from airflow_mirror.errors import InputError, MirrorError, UnknownConnection
 from airflow_mirror.extras.clients.commits import Commits
 from airflow_mirror.extras.clients.inventory import WATCH_S, look, opened_at
 from airflow_mirror.extras.drill.store import Drills
@@ -77,17 +77,22 @@ class _PlannedLook(Look):
         return self._plan
 
     def _source_of(self, plan: Plan) -> ClusterAdmin | str:
-        """Return a plan's source; or why it is not asked: the ledger names the source as whoever planned does."""
+        """Return a plan's source; or why it is not asked: the ledger names the source as whoever planned does.
+
+        One that is gone takes nothing of what the target says with it: that is what a failover is decided by.
+        """
         conn_id = plan.mirror.source
         try:
             source = self._source_by(conn_id)
+            if source.cluster_id() == plan.source_cluster_id:
+                return source
+            why = f"connection {conn_id!r} leads to another cluster here: the source was not asked"
         except UnknownConnection:
-            self._close_source()
-            return f"this Airflow has no connection {conn_id!r}: the source was not asked"
-        if source.cluster_id() != plan.source_cluster_id:
-            self._close_source()
-            return f"connection {conn_id!r} leads to another cluster here: the source was not asked"
-        return source
+            why = f"this Airflow has no connection {conn_id!r}: the source was not asked"
+        except MirrorError as e:
+            why = str(e)
+        self._close_source()
+        return why
 
     def _source_by(self, conn_id: str) -> ClusterAdmin:
         """Return what asks the source by a connection's settings as they are now: it is the plan's, or was corrected."""
@@ -174,7 +179,7 @@ class GroupsLook(_PlannedLook):
         groups, source = plan.groups[:MOST], self._source_of(plan)
         if not isinstance(source, ClusterAdmin):
             planned = {group: group_of(plan, positions_as_planned(plan, group), {}, {}) for group in groups}
-            return {"unknown": f"{source}; these are the positions at planning", "groups": planned}
+            return {"unknown": f"{source.removesuffix('.')}; these are the positions at planning", "groups": planned}
         there = source.topics([t.source_topic for t in plan.topics])
         ends = source.offsets([TopicPartition(n, p) for n, one in there.items() for p in range(one.partitions)], "latest")
         found = dict[str, dict[str, Any]]()

@@ -22,7 +22,7 @@ from airflow_mirror.page.rows import clients_in, group_of
 from airflow_mirror.plan.findings import BLOCK
 from tests.builders import plan_of, topic_plan
 from tests.driven.cluster import DrivenCluster
-from tests.page.world import HOSTILE, World, finding
+from tests.page.world import HOSTILE, World, finding, weekly_drills
 from tests.provider.page.asking import DAGS, another, connect, get, three_mirrors
 from tests.unit.plan.builders import a_mirror
 
@@ -109,12 +109,20 @@ def test_mirror_that_was_not_looked_at_is_not_told_to_be_well(world: World, page
     world.own("unplanned", "orders")
     found = get(page_anew, "/one", target="dc2", mirror="unplanned").json()["closely"]
     assert (found["checked"], found["checks"], found["unknown"][:14]) == (False, [], "it has no plan")
-    world.plan("pay", {"pay": 1}, DAGS[0])
+    plan = world.plan("pay", {"pay": 1}, DAGS[0], positions={"old": {"pay": {0: 1}}})
     world.own("pay", "pay")
+    world.report(plan, "monday")
+    weekly_drills(world)
     get(page_anew, "/list")
     world.source.kill(1)
-    found = get(page_anew, "/one", target="dc2", mirror="pay").json()["closely"]
-    assert (found["checked"], found["checks"]) == (False, []) and found["error"]
+    one = {"target": "dc2", "mirror": "pay"}
+    found = get(page_anew, "/one", **one).json()["closely"]
+    assert (found["error"], found["checked"], found["checks"]) == (None, False, []) and "no broker" in found["unknown"]
+    assert found["plan"]["hash"] == plan.hash and found["runs"] == ["monday"] and found["night"] and found["drills"]
+    assert [(topic["source"], topic["lags"]) for topic in found["topics"]] == [("pay", None)]
+    assert "no broker" in get(page_anew, "/clients", **one).json()["unknown"]
+    groups = get(page_anew, "/group", **one, group="old").json()
+    assert groups["group"]["positions"] == [["pay", 0, 1, None, None]] and "no broker" in groups["unknown"]
 
 
 # --- groups -----------------------------------------------------------------------------------------------------------
