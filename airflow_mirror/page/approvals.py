@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -77,17 +77,24 @@ def by_mirror(
 ) -> dict[tuple[str, str], list[Approval]]:
     """Return what waits, by the mirror that it is about: target's connection id, and name.
 
-    That is the mirror that the run's form names, of those of its DAG; all of these if it names none of them.
+    That is the mirror that the run's form names, of those of its DAG; all of these if it names none of them. On another
+    target than the form's a mirror of that name is another one: the one that is meant may be hidden from this user.
 
     :param rows: of the list. :param sees: whether the user may see what a DAG asks.
     """
-    every = [(row["target_id"], row["mirror"], row["dag"]) for row in rows]
+    every = [*rows]
     found: dict[tuple[str, str], list[Approval]] = {}
     for one in approvals:
-        name, target = one.conf.get("name"), one.conf.get("target")
-        named = [(t, m) for t, m, dag in every if m == name and (dag == one.dag or one.ours)]
-        exact = [(t, m) for t, m in named if t == target] or named
-        about = exact or [(t, m) for t, m, dag in every if dag == one.dag]
-        for key in about if sees(one.dag) else ():
-            found.setdefault(key, []).append(one)
+        for row in _about(one, every) if sees(one.dag) else ():
+            found.setdefault((row["target_id"], row["mirror"]), []).append(one)
     return found
+
+
+def _about(one: Approval, rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    name, target = one.conf.get("name"), one.conf.get("target")
+    of_dag = [row for row in rows if row["dag"] == one.dag]
+    named = [row for row in (rows if one.ours else of_dag) if row["mirror"] == name]
+    # A target may be looked at by another connection (`[mirror] targets`) than the one that its mirrors' plans name.
+    return [
+        row for row in named or of_dag if not (name and target) or target in (row["target_id"], row["target"])
+    ]  # fmt: skip

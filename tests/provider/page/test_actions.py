@@ -20,8 +20,9 @@ from sqlalchemy import delete, update
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.operators.pace import PaceMirrorOperator
 from airflow_mirror.page.actions import ACTIONS
+from tests.driven.cluster import DrivenCluster
 from tests.page.world import HOSTILE, World
-from tests.provider.page.asking import DAGS, a_task, get, three_mirrors
+from tests.provider.page.asking import DAGS, a_task, another, connect, get, three_mirrors
 
 if TYPE_CHECKING:
     from fastapi.testclient import TestClient
@@ -248,6 +249,43 @@ def test_approval_that_waits_is_on_the_mirrors_of_its_dag_or_on_the_one_that_its
         assert waits(page) == {"more": ["Cut over?"], "pay": ["Return?"]}
     with asked("kafka_drill", "Delete the disk?", name="orders"):
         assert waits(page) == {}, "a DAG that has nothing to do with mirrors may call something so"
+
+
+@pytest.mark.parametrize(("dag", "seen", "form", "on"), [
+    ("kafka_failback", "", {"target": "dc3"}, ["dc3"]),
+    ("kafka_failback", DAGS[0], {"target": "dc3"}, []),
+    ("kafka_failback", DAGS[0], {"target": "dc2"}, ["dc2"]),
+    ("kafka_failback", "", {"target": "dc9"}, []),
+    ("kafka_failback", "", {}, ["dc2", "dc3"]),
+    (DAGS[0], DAGS[0], {"target": "dc3"}, []),
+    (DAGS[0], DAGS[0], {"name": "to come", "target": "dc3"}, []),
+    (DAGS[0], DAGS[0], {"name": "to come", "target": "dc2"}, ["dc2"]),
+])  # fmt: skip
+def test_approval_about_a_mirror_of_another_target_is_on_no_mirror_of_that_name(
+    world: World, dag: str, seen: str, form: dict[str, str], on: list[str]
+) -> None:
+    """Who does not see the mirror that is meant was asked about the one that he sees."""
+    with DrivenCluster("dc3") as cluster:
+        other = World(world.source, cluster, target_id="dc3")
+        for one, its in ((world, DAGS[0]), (other, DAGS[1])):
+            one.plan("orders", {"orders": 1}, its)
+            one.own("orders", "orders")
+        connect(dc3=cluster)
+        with another() as page, asked(dag, "Return?", ours=dag not in DAGS, **{"name": "orders", **form}):
+            who = (f"anna:{seen},kafka_failback", "VIEWER") if seen else ("admin", "ADMIN")
+            rows = get(page, "/list", *who).json()["mirrors"]
+        other.close()
+    assert [row["target_id"] for row in rows if row["approvals"]] == on
+
+
+def test_approval_of_a_form_with_the_connection_of_the_plan_is_on_a_target_that_is_looked_at_by_another(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three_mirrors(world)
+    connect(readonly=world.target)
+    monkeypatch.setenv("AIRFLOW__MIRROR__TARGETS", "readonly")
+    with another() as page, asked("kafka_failback", "Return?", ours=True, name="pay", target="dc2"):
+        assert waits(page) == {"pay": ["Return?"]}
 
 
 def test_approval_that_was_answered_or_whose_task_has_ended_waits_no_more(world: World, page: TestClient) -> None:
