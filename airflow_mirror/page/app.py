@@ -26,7 +26,8 @@ from airflow_mirror.page.rights import Rights
 from airflow_mirror.page.rows import PHASES
 
 WAIT_S = 2.0  # for a target that answers for the first time
-_AGAIN_S = 3  # when to ask again for what is not known yet
+# When to ask again for what is not known yet: for programs, and for whoever opened a link.
+_AGAIN = {"Retry-After": "3", "Refresh": "3"}
 _OWN = dict.fromkeys(("page.js", "parts.js", "drawings.js"), "text/javascript")
 _OWN |= dict.fromkeys(("icon.svg", "icon_dark.svg"), "image/svg+xml")
 # Nothing that is served here runs, loads or frames anything; the script is run by Airflow's page, under its own rules.
@@ -136,11 +137,20 @@ class _Page:
         directory, _, rest = path.partition("/")
         run, _, name = rest.partition("/")
         targets = [one["target_id"] for one in looked if any(row["mirror"] == mirror for row in one["mirrors"])]
-        for target in targets if (directory, name) == ("runs", HTML_NAME) else ():
-            if (report := self._looks.report(target, mirror, run)) is not None:
-                text = render(report).encode()
-                return Response(text, headers=_reloads(text), media_type="text/html")
+        if (directory, name) == ("runs", HTML_NAME) and (text := self._report(targets, mirror, run)) is not None:
+            return Response(text, headers=_reloads(text), media_type="text/html")
         raise HTTPException(404, "this host has no such file: it lies on the disk of the worker that wrote it")
+
+    def _report(self, targets: Sequence[str], mirror: str, run: str) -> bytes | None:
+        """Return the page of a cutover from the first target that has it; None: all have said that they have it not."""
+        said = [self._looks.reports(target, mirror, self._wait_s) for target in targets]
+        for one in said:
+            if one is not None and (report := one["reports"].get(run)) is not None:
+                return render(report).encode()
+        for one in said:
+            if one is None or one["error"]:  # who follows a night in a tab must not have to reload it
+                raise HTTPException(503, "its target is still being asked" if one is None else one["error"], _AGAIN)
+        return None
 
 
 def _may(sees: Callable[[str | None], bool], looked: Sequence[Mapping[str, Any]], mirror: str) -> bool:
@@ -169,8 +179,7 @@ def _not_there(looked: Sequence[Mapping[str, Any]], what: str) -> HTTPException:
     """
     if _all_heard(looked):
         return HTTPException(404, what)
-    again = {"Retry-After": f"{_AGAIN_S}", "Refresh": f"{_AGAIN_S}"}  # for programs, and for whoever opened a link
-    return HTTPException(503, "a target is still being asked, or does not answer: not known yet whose this is", again)
+    return HTTPException(503, "a target is still being asked, or does not answer: not known yet whose this is", _AGAIN)
 
 
 def _reloads(page: bytes) -> dict[str, str]:

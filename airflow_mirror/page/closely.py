@@ -192,6 +192,23 @@ class GroupsLook(_PlannedLook):
         return {"groups": found, "at": time.time()}
 
 
+class ReportsLook(Look):
+    """The reports of a mirror's cutovers as its target has them: ``reports``, by run, or ``error``."""
+
+    def __init__(self, conn_id: str, mirror: str) -> None:
+        super().__init__(conn_id)
+        self.mirror = mirror
+
+    def __call__(self) -> dict[str, Any]:
+        """Look."""
+        return {"error": None, "reports": {}, **self._told(self._look)}
+
+    def _look(self) -> dict[str, Any]:
+        if self._changed():
+            self._reports = reports_of(self._admin(self.conn_id, "target"), self.mirror)
+        return {"reports": reports_in(self._reports.read(), self.mirror)}
+
+
 def reports_in(values: Mapping[str, bytes], mirror: str) -> dict[str, CutoverReport]:
     """Return the last report of each cutover of a mirror, by run; what can't be read is left out."""
     found = dict[str, CutoverReport]()

@@ -17,15 +17,11 @@ from sqlalchemy import select
 
 from airflow_mirror.common.clock import SYSTEM, Clock
 from airflow_mirror.console.status import View
-from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.cutover.report_store import reports_of
 from airflow_mirror.errors import InputError, LedgerMissing
 from airflow_mirror.hooks.form import TYPES
-from airflow_mirror.hooks.kafka import MirrorKafkaHook
-from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.records import LAST_PLAN
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.page.closely import ClientsLook, GroupsLook, MirrorLook, reports_in
+from airflow_mirror.page.closely import ClientsLook, GroupsLook, MirrorLook, ReportsLook
 from airflow_mirror.page.course import Courses, Seen
 from airflow_mirror.page.look import Look
 from airflow_mirror.page.rows import dag_in, row_of
@@ -144,10 +140,10 @@ class Looks:
         """Return what was seen of a mirror's figures for some hours; see :mod:`.course`."""
         return self._courses[conn_id].of(mirror)
 
-    def report(self, conn_id: str, mirror: str, run: str) -> CutoverReport | None:
-        """Return the last report of a cutover from its target; None: there is none."""
-        with ClusterAdmin(MirrorKafkaHook(conn_id, "target").config()) as target:
-            return reports_in(reports_of(target, mirror).read(), mirror).get(run)
+    def reports(self, conn_id: str, mirror: str, wait_s: float) -> dict[str, Any] | None:
+        """Return what a target said last of the reports of a mirror's cutovers; None: nothing yet."""
+        make = partial(ReportsLook, conn_id, mirror)
+        return self._single(make, self._fresh_s, self._mirrors, conn_id, mirror, "reports").get(wait_s)
 
     def _single(self, make: Callable[[], Any], fresh_s: float, threads: Threads, *key: str) -> Single[dict[str, Any]]:
         with self._lock:

@@ -11,11 +11,12 @@ from dataclasses import replace
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from airflow.models.connection import Connection
 from airflow.utils.session import create_session
+from fastapi.testclient import TestClient
 from sqlalchemy import delete
 
 from airflow_mirror.common.clock import SystemClock
@@ -27,11 +28,9 @@ from airflow_mirror.page.closely import MirrorLook
 from airflow_mirror.page.looks import Looks, TargetLook
 from airflow_mirror.page.single import Single
 from tests.driven.cluster import DrivenCluster
+from tests.driven.script import Fault
 from tests.page.world import HOSTILE, World
 from tests.provider.page.asking import ACTING, DAGS, another, connect, get, names, three_mirrors
-
-if TYPE_CHECKING:
-    from fastapi.testclient import TestClient
 
 
 class Later(SystemClock):
@@ -468,6 +467,47 @@ def test_report_of_a_worker_with_another_disk_comes_from_the_ledger(world: World
     assert "prove_fence" in answer.text and answer.headers["content-type"].startswith("text/html")
     assert get(page, "/files/orders/runs/tuesday/report.html").status_code == 404
     assert get(page, "/files/orders/runs/monday/drill.html").status_code == 404
+
+
+def test_report_that_a_browser_follows_outlives_a_target_that_is_away_for_a_moment(
+    world: World, page_anew: TestClient
+) -> None:
+    """A page of an error says nothing of a next time: the tab stood still for the rest of the night."""
+    world.own("orders", "orders")
+    world.report(world.plan("orders", {"orders": 1}, DAGS[0]), "monday")
+    path = "/files/orders/runs/monday/report.html"
+    answer = get(page_anew, path)
+    assert (answer.status_code, answer.headers["refresh"]) == (200, "5")
+    world.target.kill(1)
+    answer = get(page_anew, path)
+    assert (answer.status_code, answer.headers["refresh"], answer.headers["retry-after"]) == (503, "3", "3")
+    assert "no broker" in answer.json()["detail"]
+    world.target.restart(1)
+    deadline = time.monotonic() + 60
+    while (answer := get(page_anew, path)).status_code == 503 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert (answer.status_code, answer.headers["refresh"]) == (200, "5")
+
+
+def test_readers_of_a_report_share_what_was_read(world: World, page: TestClient) -> None:
+    """Each reload of each tab opened connections of its own."""
+    world.own("orders", "orders")
+    world.report(world.plan("orders", {"orders": 1}, DAGS[0]), "monday")
+    path = "/files/orders/runs/monday/report.html"
+    get(page, path)
+    asked = len(world.target.asked("ApiVersions"))
+    assert {get(page, path).status_code for _ in range(5)} == {200}
+    assert len(world.target.asked("ApiVersions")) == asked
+
+
+def test_report_that_is_still_being_read_is_asked_for_again(world: World, looking: Looks, page: TestClient) -> None:
+    world.own("orders", "orders")
+    world.report(world.plan("orders", {"orders": 1}, DAGS[0]), "monday")
+    get(page, "/list")
+    world.target.script.on(None, fault=Fault(freeze=True), times=None)
+    answer = get(TestClient(make_app(looking, 0.05)), "/files/orders/runs/monday/report.html")
+    assert (answer.status_code, answer.headers["refresh"]) == (503, "3")
+    assert "still being asked" in answer.json()["detail"]
 
 
 def test_links_of_tasks_lead_to_the_page_where_no_server_is_named(world: World, page: TestClient, home: Path) -> None:
