@@ -28,6 +28,7 @@ from airflow_mirror.plan.findings import BLOCK, PASS, WARN, Finding
 from airflow_mirror.plan.refused import Refusal
 from tests.builders import plan_of, topic_plan
 from tests.driven.cluster import DrivenCluster
+from tests.driven.copying import id_of
 from tests.driven.groups import Committed
 from tests.driven.records import Row, encode
 from tests.driven.validation import TopicConfig
@@ -73,10 +74,18 @@ class World:
         made = {TopicPartition(*tp): Committed(at, "", -1) for tp, at in positions.items()}
         cluster.groups.committed.setdefault(group, {}).update(made)
 
-    def plan(self, name: str, topics: Mapping[str, int], dag: str | None = None, **more: Any) -> Plan:
+    def plan(
+        self, name: str, topics: Mapping[str, int], dag: str | None = None,
+        held_configs: Mapping[str, str] | None = None, **more: Any,
+    ) -> Plan:  # fmt: skip
         """Plan a mirror of topics with so many partitions, as a DAG does; None: as a person does."""
         mirror = Mirror(name=name, source=self.source_id, target=self.target_id, topics=list(topics))
-        planned = [topic_plan(t, dict.fromkeys(range(n), 0), source_topic_id="id") for t, n in topics.items()]
+        planned = [
+            topic_plan(
+                t, dict.fromkeys(range(n), 0), source_topic_id=id_of(self.source, t) or "id",
+                held_configs=held_configs or {},
+            ) for t, n in topics.items()
+        ]  # fmt: skip
         plan = replace(
             plan_of(mirror, *planned, source_cluster_id=self.source.cluster_id, target_cluster_id=self.target.cluster_id),
             **more,
@@ -84,9 +93,9 @@ class World:
         ledger_store.keep(plan, self.state, self.ledger, dag=dag)
         return plan
 
-    def own(self, mirror: str, *topics: str, opened: str | None = None) -> None:
+    def own(self, mirror: str, *topics: str, opened: str | None = None, source_id: str = "A") -> None:
         """Decide whose target topics are."""
-        value = {"v": 1, "topic_id": "x", "mirror": mirror, "source_id": "A", "opened_by": opened}
+        value = {"v": 1, "topic_id": "x", "mirror": mirror, "source_id": source_id, "opened_by": opened}
         self.ledger.decide(lambda _: {f"topic/{topic}": value for topic in topics})
 
     def tail(self, plan: Plan, host: str = "worker-3") -> ActiveTail:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -58,10 +59,13 @@ class Asked:
             sign=Sign(number=1, state="RUNNING", phase="copying", follows={"groups": {"said": ["one left alone"]}}),
         )
 
-    def gather(self, plan: Plan, source: Any, target: Any, look: Any, fences: Any, limits: Limits) -> Facts:
+    def gather(
+        self, plan: Plan, source: Any, target: Any, look: Any, fences: Any, limits: Limits, *, handed_over: Any
+    ) -> Facts:
         assert plan is self.plan
-        self.limits = limits
-        return replace(self.facts, tail=self.tail, fences=fences())
+        self.limits, over = limits, handed_over()
+        not_held = [one for one in self.facts.not_held if one[0] not in over]
+        return replace(self.facts, tail=self.tail, fences=fences(), not_held=not_held)
 
     def left(self, on: Platform, mirror: str) -> list[Acl]:
         assert mirror == "m"
@@ -100,6 +104,23 @@ def test_everything_that_is_wrong_is_in_one_error(asked: Asked, mirror: dict[str
     assert not isinstance(failed.value, AirflowFailException)
     assert "lag: 1 partition is" in str(failed.value) and "hold: target topic 't'" in str(failed.value)
     assert "one left alone" not in str(failed.value)
+
+
+@pytest.mark.parametrize(("owner", "is_held"), [
+    ({}, True), ({"opened_by": "a plan"}, False), ({"opened_by": "failover 000001-x"}, False), ({"mirror": "new"}, False),
+    ({"source_id": "another"}, False), (None, True),
+])  # fmt: skip
+def test_only_what_is_still_the_mirrors_has_to_be_on_hold(
+    asked: Asked, mirror: dict[str, Any], context: dict[str, Any], ledger: MemoryLedger, owner: dict[str, Any] | None,
+    is_held: bool,
+) -> None:  # fmt: skip
+    """Of a topic that nothing is decided about yet the plan says that it is."""
+    ours = {"v": 1, "topic_id": "i", "mirror": "m", "source_id": THE_PLAN.source_cluster_id}
+    if owner is not None:
+        ledger.decide(lambda _: {"topic/t": ours | owner})
+    asked.facts = replace(asked.facts, not_held=[("t", "retention.ms", "5")])
+    with pytest.raises(AirflowException, match="hold: target topic 't'") if is_held else nullcontext():
+        check(mirror).execute(context)
 
 
 def test_a_fence_is_known_from_the_target(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
+from airflow_mirror.common.clock import SYSTEM, Clock
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.jobs.health.at_position import times_at
@@ -41,8 +41,8 @@ def gather(
     fences: Callable[[], Sequence[str]],
     limits: Limits,
     *,
-    clock: Callable[[], float] = time.time,
-    pause: Callable[[float], None] = time.sleep,
+    handed_over: Callable[[], Collection[str]] = frozenset,
+    clock: Clock = SYSTEM,
 ) -> Facts:
     """Return what both clusters say of the mirror of a plan. Takes ten seconds; if its tail is lost, forty.
 
@@ -50,13 +50,19 @@ def gather(
     cluster than the plan's is asked nothing: what it says is of another mirror.
 
     :param look: returns what the target knows of the tail. :param fences: returns :attr:`Facts.fences`.
-    :param clock: wall-clock time, in seconds; record timestamps are compared with it.
+    :param handed_over: returns the plan's target topics that are not the mirror's any more, whose settings are as those
+        want them whose they are.
+    :param clock: record timestamps are compared with its time.
     """
     to = Questions()
+
+    def of_target() -> Facts:
+        return _of_target(to, plan, target, fences, handed_over)
+
     found = to.ask("topics", source.cluster_id)
     if found is not None and found != plan.source_cluster_id:
         other = f"it is cluster {found}, and mirror {plan.mirror.name!r} copies from {plan.source_cluster_id}"
-        return replace(_of_target(to, plan, target, fences), tail=to.ask("tail", look) or TailFacts(), other_source=other)
+        return replace(of_target(), tail=to.ask("tail", look) or TailFacts(), other_source=other)
     with OffsetMaps(plan, source.config, target.config) as maps:
         mapped = maps.positions if maps else None
 
@@ -65,28 +71,31 @@ def gather(
 
         first = to.ask("lag", lags) or ()
         before = {one.source: max(one.end, one.log_end) for one in first}
-        pause(BETWEEN_S)
+        clock.sleep(BETWEEN_S)
         tail = to.ask("tail", look) or TailFacts()
         now, gone = to.ask("lag", lags) or (), to.ask("topics", lambda: lag.gone(plan, source)) or {}
-        facts = replace(_of_target(to, plan, target, fences), tail=tail, lags=now, gone=gone)
+        facts = replace(of_target(), tail=tail, lags=now, gone=gone)
     held = named(source, lag.standing(first, facts.lags))
     by_lag = sorted(facts.lags, key=lambda one: -one.records)
     behind = {one.source: one.position for one in by_lag if one.position < before.get(one.source, 0)}
-    late = to.ask("lag", lambda: _late(source, behind, limits, clock())) or ()
+    late = to.ask("lag", lambda: _late(source, behind, limits, clock.time())) or ()
     settings = cache(lambda: source.topic_configs({tp.topic for tp in behind}))
-    racing, lost = to.ask("retention", lambda: _retention(source, settings, behind, limits, clock())) or ({}, {})
+    racing, lost = to.ask("retention", lambda: _retention(source, settings, behind, limits, clock.time())) or ({}, {})
     grown = {one.source: one.log_end - before[one.source] for one in facts.lags if one.source in before}
-    by_size = to.ask("retention_bytes", lambda: _by_size(source, settings, behind, grown, limits, clock())) or {}
+    by_size = to.ask("retention_bytes", lambda: _by_size(source, settings, behind, grown, limits, clock.time())) or {}
     shown = [str(one) for one in held]
     return replace(facts, late=late, racing=racing, racing_by_size=by_size, lost=lost, held=shown)
 
 
-def _of_target(to: Questions, plan: Plan, target: ClusterAdmin, fences: Callable[[], Sequence[str]]) -> Facts:
+def _of_target(
+    to: Questions, plan: Plan, target: ClusterAdmin, fences: Callable[[], Sequence[str]],
+    handed_over: Callable[[], Collection[str]],
+) -> Facts:  # fmt: skip
     """Return what the target says, but for its tail, which takes a while to look at."""
     return Facts(
         missing=to.ask("topics", lambda: _missing(plan, target)) or (),
         lease=to.ask("lease", lambda: _lease(plan, target)) or "",
-        not_held=to.ask("hold", lambda: _not_held(plan, target)) or (),
+        not_held=to.ask("hold", lambda: _not_held(plan, target, handed_over())) or (),
         free_bytes=to.ask("disk", target.usable_bytes) or {},
         fences=to.ask("fence", fences) or (),
         unknown=to.unknown,
@@ -184,6 +193,7 @@ def _lease(plan: Plan, target: ClusterAdmin) -> str:
     return "a cutover" if lease.is_writing_ended(target.wire, name) else "nobody"
 
 
-def _not_held(plan: Plan, target: ClusterAdmin) -> list[tuple[str, str, str | None]]:
-    changed = changed_settings({t.target_topic: held_values(t) for t in plan.topics}, target)
+def _not_held(plan: Plan, target: ClusterAdmin, but: Collection[str]) -> list[tuple[str, str, str | None]]:
+    held = {t.target_topic: held_values(t) for t in plan.topics if t.target_topic not in but}
+    changed = changed_settings(held, target) if held else {}
     return [(topic, key, entry.value) for topic, keys in sorted(changed.items()) for key, entry in keys.items()]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
 from airflow.models.connection import Connection
 from airflow.utils.session import create_session
 from fastapi.testclient import TestClient
@@ -26,9 +27,6 @@ from tests.page.world import HOSTILE, World, finding, weekly_drills
 from tests.provider.page.asking import DAGS, another, connect, get, three_mirrors
 from tests.unit.plan.builders import a_mirror
 
-if TYPE_CHECKING:
-    import pytest
-
 
 def test_a_close_look_asks_both_clusters(world: World, page: TestClient) -> None:
     world.create({"orders": [5, 0, 9]})
@@ -43,6 +41,27 @@ def test_a_close_look_asks_both_clusters(world: World, page: TestClient) -> None
     assert "tail" not in [one["check"] for one in found["checks"]], "that none runs is no fault for who only looks"
     drawn = [mark["text"] for mark in found["night"]["charts"][0]["marks"] if mark["tag"] == "text"]
     assert found["night"]["run"] == "monday" and "drain" in drawn
+
+
+@pytest.mark.parametrize("opened", [["orders"], ["orders", "pay"]])
+def test_topic_in_production_is_not_on_hold_and_that_is_no_fault(
+    world: World, page: TestClient, opened: list[str]
+) -> None:
+    """Every mirror that had been cut over was red for ever, for settings that its cutover itself had given back."""
+    world.create({"orders": [0], "pay": [0]})
+    held = {"retention.ms": "-1", "cleanup.policy": "delete"}
+    plan = world.plan("orders", {"orders": 1, "pay": 1}, DAGS[0], held_configs=held)
+    for topic in ("orders", "pay"):
+        world.target.topics[topic].set({"retention.ms": "604800000"})
+        by = plan.hash if topic in opened else None
+        world.own("orders", topic, opened=by, source_id=world.source.cluster_id)
+    if len(opened) == 2:
+        world.says(world.tail(plan), "SUCCEEDED")
+    found = get(page, "/one", target="dc2", mirror="orders").json()["closely"]
+    held_yet = {"orders", "pay"} - {*opened}
+    assert found["checked"] and len(found["checks"]) == len(held_yet), found["checks"]
+    for one in found["checks"]:
+        assert one["check"] == "hold" and "target topic 'pay': retention.ms is 604800000" in one["evidence"]
 
 
 def test_source_of_another_name_is_not_asked_and_that_is_said(world: World, page: TestClient) -> None:

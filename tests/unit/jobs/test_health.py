@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -315,6 +316,7 @@ class World:
         self.target.wire = MemoryAdmin(MemoryCluster("target")).wire
         self.held = lease.take(self.target.wire, "m")
         self.meanwhile: Any = lambda: None
+        self.handed_over = set[str]()
 
     def fences(self) -> list[str]:
         self.target._ask("fence")
@@ -323,9 +325,10 @@ class World:
     def gather(self, **limits: Any) -> Facts:
         source: Any = self.source
         target: Any = self.target
+        clock: Any = SimpleNamespace(time=lambda: NOW_S, sleep=lambda _: self.meanwhile())
         return gather(
-            self.plan, source, target, lambda: WELL.tail, self.fences, Limits(**limits), clock=lambda: NOW_S,
-            pause=lambda _: self.meanwhile(),
+            self.plan, source, target, lambda: WELL.tail, self.fences, Limits(**limits),
+            handed_over=lambda: self.handed_over, clock=clock,
         )  # fmt: skip
 
 
@@ -444,6 +447,18 @@ def test_what_is_gone_before_it_was_copied_is_lost(world: World) -> None:
 def test_a_changed_setting_is_not_held(world: World) -> None:
     world.target.settings["retention_ms"] = "7"
     assert world.gather().not_held == [("t", "retention.ms", "7")]
+
+
+def test_what_was_handed_over_is_nobodys_to_hold(world: World) -> None:
+    """In production it has the settings that applications want: each of them was an alarm, for ever."""
+    world.target.settings["retention_ms"] = "7"
+    world.plan = replace(
+        world.plan, topics=tuple(replace(t, target_topic=n) for n in ("t", "u") for t in world.plan.topics)
+    )
+    world.handed_over = {"u"}
+    assert world.gather().not_held == [("t", "retention.ms", "7")]
+    world.handed_over = {"t", "u"}
+    assert not world.gather().not_held
 
 
 def test_what_gets_no_answer_leaves_the_rest_known(world: World) -> None:
