@@ -87,7 +87,7 @@ class _Page:
         with_mirrors = {row["target_id"] for row in rows}
         shown = (one for one in looked if one["target_id"] in with_mirrors or (one["error"] and rights.reads_all))
         return {
-            "targets": [{key: one.get(key) for key in ("target_id", "error", "newer", "at")} for one in shown],
+            "targets": [_target(one, rights) for one in shown],
             "mirrors": [_told(row, rights, waits.get((row["target_id"], row["mirror"]), [])) for row in rows],
             "looking": any(one.get("looking") for one in looked), "phases": PHASES,
         }  # fmt: skip
@@ -189,6 +189,13 @@ def _reloads(page: bytes) -> dict[str, str]:
     """
     found = RELOADS.search(page[: files.HEAD_BYTES])  # no name comes before it, and each is escaped
     return {} if found is None else {"Refresh": found[1].decode()}
+
+
+def _target(one: Mapping[str, Any], rights: Rights) -> dict[str, Any]:
+    """Return what is told of a target. Keys that a newer version wrote have names in them, of whatever mirror."""
+    newer = one.get("newer") or []
+    told = {key: one.get(key) for key in ("target_id", "error", "at")}
+    return told | {"newer": newer if rights.reads_all else [], "newer_count": len(newer)}
 
 
 def _told(row: dict[str, Any], rights: Rights, waits: list[Approval]) -> dict[str, Any]:

@@ -185,6 +185,8 @@ function One({ target, mirror }) {
 
 // --- the list ----------------------------------------------------------------------------------------------------------
 
+const newerOf = ({ newer, newer_count: n }) => `${number(n)} record${n === 1 ? "" : "s"} written by a newer version of airflow-mirror${newer.length ? `: ${newer.join(", ")}` : ""}`;
+
 function Rows({ mirrors, targets = [], most }) {
   const end = { textAlign: "end", fontVariantNumeric: "tabular-nums", whiteSpace: "nowrap" };
   return h(Table.Root, { size: "sm" },
@@ -196,8 +198,8 @@ function Rows({ mirrors, targets = [], most }) {
           h(Wrong, { row, most })),
         h(Table.Cell, null, h(State, { row })),
         [number(row.lag), behindBy(row.lag_s), row.bytes_per_s == null ? "–" : `${bytes(row.bytes_per_s)}/s`, time(row.eta_s), time(row.headroom_s), number(row.topics)].map((text, n) => h(Table.Cell, { key: n, ...end }, text)))),
-      targets.filter((one) => one.error || one.newer?.length).map((one) => h(Table.Row, { key: one.target_id, bg: "bg.subtle", color: "fg.muted" },
-        h(Table.Cell, { colSpan: 8 }, h(chakra.b, { fontWeight: 600 }, `${one.target_id} `), one.error ?? `written by a newer version of airflow-mirror: ${one.newer.join(", ")}`)))));
+      targets.filter((one) => one.error || one.newer_count).map((one) => h(Table.Row, { key: one.target_id, bg: "bg.subtle", color: "fg.muted" },
+        h(Table.Cell, { colSpan: 8 }, h(chakra.b, { fontWeight: 600 }, `${one.target_id} `), one.error ?? newerOf(one))))));
 }
 
 function Mirrors() {

@@ -87,6 +87,19 @@ def test_a_mirror_is_seen_by_readers_of_its_dag(
         assert one.status_code == (200 if name in seen else 404)
 
 
+def test_names_in_newer_records_are_for_who_reads_every_dag(world: World, page: TestClient) -> None:
+    """A key has the name of another team's mirror, or topic, in it. That there is something all may know."""
+    three_mirrors(world)
+    newer = {"active/pay": {"v": 99}, "topic/salaries": {"v": 99}}
+    world.ledger.decide(lambda _: newer)
+    (told,) = get(page, "/list").json()["targets"]
+    assert (told["newer"], told["newer_count"]) == (sorted(newer), 2)
+    answer = get(page, "/list", f"anna:{DAGS[0]}", "VIEWER")
+    (told,) = answer.json()["targets"]
+    assert (told["newer"], told["newer_count"]) == ([], 2)
+    assert "salaries" not in answer.text and "active/pay" not in answer.text
+
+
 def test_secrets_of_connections_are_in_no_answer(world: World, page: TestClient) -> None:
     three_mirrors(world)
     connect(gone="127.0.0.1:1")
