@@ -30,6 +30,7 @@ from airflow_mirror.errors import ClusterUnreachable, InputError, InvalidField
 from airflow_mirror.example_dags.kafka_failover import failover
 from airflow_mirror.hooks.outage import OutageProbe
 from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat
+from airflow_mirror.ledger.kinds import in_pieces
 from airflow_mirror.plan import ledger_store
 from airflow_mirror.sync.ends.notes import SourceEnds
 from airflow_mirror.triggers.outage import MirrorOutageTrigger, outages_in, run_id_of
@@ -129,6 +130,17 @@ def test_what_was_missed_before_the_tails_plan_was_made_is_an_outage_of_before(
     found = probe(job="j", plan=PLAN).look()
     assert found is not None and found.since_ms == (at_ms if lost else 0)
     assert found.evidence.startswith("the source was last seen" if lost else "nobody has noted that the source was seen")
+
+
+def test_outage_of_a_tail_whose_plan_a_newer_version_made_is_told(
+    probe: Callable[..., OutageProbe], state: MemoryState
+) -> None:
+    newer = json.dumps({**json.loads(THE_PLAN.to_json()), "version": 99})
+    state.write(in_pieces(f"plan/m/{PLAN}", newer.encode()))
+    at_ms = noted(state, 100.0, missed=True)
+    says(state, None, "FAILED")
+    found = probe(job="j", plan=PLAN).look()
+    assert found is not None and found.since_ms == at_ms
 
 
 def test_source_that_was_never_seen_is_lost_without_a_time(probe: Callable[..., OutageProbe], state: MemoryState) -> None:
