@@ -23,7 +23,6 @@ from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.report import DONE
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.rollback.arm import armed
-from airflow_mirror.cutover.rollback.reverse import reverse_name
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.jobs.decommission import Step, not_over
 from airflow_mirror.jobs.retire import Retirement
@@ -31,7 +30,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger, Values
 from airflow_mirror.ledger.records import CONFIGS, CUT, REPORT
 from airflow_mirror.ledger.state import state_of
-from airflow_mirror.plan.direction import FAILOVER, Direction, direction
+from airflow_mirror.plan.direction import FAILOVER, Direction, direction, reverse_name
 
 _TEXT = """\
 Remove what a mirror that is over has left on its target: settings on hold get the source's last values, topics are given

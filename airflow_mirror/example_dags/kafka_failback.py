@@ -15,7 +15,6 @@ from typing import Any
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, AssetAlias, Param, task
 
-from airflow_mirror.cutover.rollback.reverse import reverse_name
 from airflow_mirror.example_dags.approved import only_if_approved
 from airflow_mirror.example_dags.ending import end_red_unless_done, follow_on
 from airflow_mirror.example_dags.forms import (
@@ -32,6 +31,7 @@ from airflow_mirror.operators.mirror import StopMirrorOperator
 from airflow_mirror.operators.rollback import RollbackCutoverOperator
 from airflow_mirror.operators.topics import SyncTopicConfigsOperator
 from airflow_mirror.operators.verify import VerifyMirrorOperator
+from airflow_mirror.plan.direction import reverse_name
 from airflow_mirror.wording import plain
 
 __all__ = ["dag"]

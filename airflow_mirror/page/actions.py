@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from airflow_mirror.cutover.intent import ACL
-from airflow_mirror.cutover.rollback.reverse import reverse_name
+from airflow_mirror.plan.direction import reverse_name
 
 Row = Mapping[str, Any]
 

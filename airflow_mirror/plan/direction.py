@@ -14,6 +14,7 @@ from airflow_mirror.ledger.records import DIRECTION
 
 FAILOVER, ROLLBACK = "failover", "rollback"
 ARMED = "armed"  # as the old source notes it: no way back was armed there
+_REVERSE = "-reverse"  # no dot: the names of a mirror's fences are told apart by one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,12 @@ def generation(values: Values, mirror: str) -> int:
     """Return how often it was decided, about a mirror, which cluster applications write to; errors as there."""
     found = direction(values, mirror)
     return 0 if found is None else found.generation
+
+
+def reverse_name(mirror: str) -> str:
+    """Return the name of a mirror's reverse; that of a reverse is the mirror's own."""
+    # Its own inverse: a rollback of a rollback finds the first mirror, its ledger keys and its lease again.
+    return mirror.removesuffix(_REVERSE) if mirror.endswith(_REVERSE) else mirror + _REVERSE
 
 
 def turn(mirror: str, one: Direction) -> Values:

@@ -27,7 +27,6 @@ from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.rollback.arm import arm, cutover_of
 from airflow_mirror.cutover.rollback.foresee import foresee
-from airflow_mirror.cutover.rollback.reverse import reverse_name
 from airflow_mirror.cutover.rollback.run import counted, way_back
 from airflow_mirror.errors import NoWayBack, RollbackRefused
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -37,6 +36,7 @@ from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, build, ledger_store
+from airflow_mirror.plan.direction import reverse_name
 from airflow_mirror.plan.ownership import begin, claim
 from airflow_mirror.sync.topics import create_target_topics
 from airflow_mirror.verify.remaining import verify_rest

@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_mirror.cutover.decision import LIFTING, OPENED, fence_state
-from airflow_mirror.cutover.rollback.reverse import reverse_name
 from airflow_mirror.errors import InputError, MirrorCutOver, MirrorError, TopicsOwned, TryAgain
 from airflow_mirror.jobs.runner.active import ended
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.records import ACTIVE
 from airflow_mirror.plan import ownership
-from airflow_mirror.plan.direction import FAILOVER, Direction, direction, turn
+from airflow_mirror.plan.direction import FAILOVER, Direction, direction, reverse_name, turn
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.owned import Owned, of_mirror
 

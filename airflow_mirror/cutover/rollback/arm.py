@@ -45,7 +45,6 @@ from airflow_mirror.cutover.rollback.reverse import (
     from_log_starts,
     not_reversible,
     own_on,
-    reverse_name,
     reverse_plan,
 )
 from airflow_mirror.cutover.rollback.topic_divergence import DIVERGED, classify_divergence
@@ -61,7 +60,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Decisions, Values
 from airflow_mirror.ledger.records import PLAN
 from airflow_mirror.plan import build, ledger_store, ownership
-from airflow_mirror.plan.direction import ARMED, FAILOVER, ROLLBACK, Direction, direction, turn
+from airflow_mirror.plan.direction import ARMED, FAILOVER, ROLLBACK, Direction, direction, reverse_name, turn
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.topics import create_target_topics
 

@@ -16,10 +16,10 @@ from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.request import Clusters
 from airflow_mirror.cutover.rollback.arm import BY_CALLABLE, MAY_END, require_not_older
-from airflow_mirror.cutover.rollback.reverse import not_reversible, own_on, reverse_name, reverse_plan
+from airflow_mirror.cutover.rollback.reverse import not_reversible, own_on, reverse_plan
 from airflow_mirror.errors import FenceNotSwapped, MirrorError, NoWayBack
 from airflow_mirror.plan import build
-from airflow_mirror.plan.direction import direction
+from airflow_mirror.plan.direction import direction, reverse_name
 from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.model import Plan
 

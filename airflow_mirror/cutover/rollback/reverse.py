@@ -17,15 +17,8 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import build
+from airflow_mirror.plan.direction import reverse_name
 from airflow_mirror.plan.model import Plan
-
-_SUFFIX = "-reverse"  # no dot: the names of a mirror's fences are told apart by one
-
-
-def reverse_name(mirror: str) -> str:
-    """Return the name of a mirror's reverse; that of a reverse is the mirror's own."""
-    # Its own inverse: a rollback of a rollback finds the first mirror, its ledger keys and its lease again.
-    return mirror.removesuffix(_SUFFIX) if mirror.endswith(_SUFFIX) else mirror + _SUFFIX
 
 
 def reverse_of(mirror: Mirror, exclude_topics: Collection[str] = ()) -> Mirror:

@@ -29,14 +29,13 @@ from airflow_mirror.cutover.request import ALONE, Additions, Clusters, CutoverRe
 from airflow_mirror.cutover.rollback.arm import armed, retired
 from airflow_mirror.cutover.rollback.divergence import Divergence, divergence
 from airflow_mirror.cutover.rollback.fence_copy import copy_fence
-from airflow_mirror.cutover.rollback.reverse import reverse_name
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import NoWayBack, PlanNotKept, RollbackRefused
 from airflow_mirror.jobs.runner.active import ended
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Values
-from airflow_mirror.plan.direction import ROLLBACK, Direction, turn
+from airflow_mirror.plan.direction import ROLLBACK, Direction, reverse_name, turn
 from airflow_mirror.plan.model import Plan
 
 _LOG = logging.getLogger("airflow_mirror.cutover.rollback")

@@ -14,7 +14,7 @@ from airflow_mirror.cutover.failover.decision import require_no_cutover
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.rollback import arm as arming
 from airflow_mirror.cutover.rollback.arm import armed, require_not_older
-from airflow_mirror.cutover.rollback.reverse import reverse_name, reverse_of
+from airflow_mirror.cutover.rollback.reverse import reverse_of
 from airflow_mirror.cutover.rollback.run import way_back
 from airflow_mirror.cutover.rollback.topic_divergence import TopicDivergence
 from airflow_mirror.errors import (
@@ -25,7 +25,7 @@ from airflow_mirror.errors import (
     NoWayBack,
 )
 from airflow_mirror.plan import ledger_store
-from airflow_mirror.plan.direction import Direction, direction, turn
+from airflow_mirror.plan.direction import Direction, direction, reverse_name, turn
 from airflow_mirror.plan.owned import owned_topics
 from tests.builders import plan_of, rule, topic_plan
 from tests.unit.cutover.authorizer import may_write
