@@ -134,7 +134,10 @@ def test_an_approval_of_another_dag_stands_on_the_mirror_that_its_form_names(dag
     """Asked with what the form itself has, so that a field of another name is noticed."""
     dag: Any = DagBag(str(DAGS)).dags[dag_id]
     form = dict(dag.params)
-    its, other = ({"target_id": form["target"], "mirror": name, "dag": "planned"} for name in (form["name"], "another"))
+    target = form["target"]
+    its, other = (
+        {"target_id": target, "target": target, "mirror": name, "dag": "planned"} for name in (form["name"], "another")
+    )
     waits = approvals.Approval(
         dag=dag_id, run="r", task="approve", map_index=-1, subject="Go?", since=0.0, conf=form,
         ours=approvals.TAG in dag.tags,

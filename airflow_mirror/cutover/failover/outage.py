@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow_mirror.cutover.failover.tail_seen import tail_of
 from airflow_mirror.cutover.platform import Side
-from airflow_mirror.errors import InputError, PlanNotKept, PlanUnreadable
+from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.runner.active import ActiveTail, active_tail
 from airflow_mirror.jobs.runner.state import LOST, RUNNING
 from airflow_mirror.ledger.state import State
@@ -79,7 +79,7 @@ def _planned_at(on: Side, tail: ActiveTail) -> str:
     try:
         # As it was made, which is read once.
         return on.plan(tail.name, tail.plan, tail.plan).created_at
-    except (PlanNotKept, PlanUnreadable):  # nobody knows, and an outage is told rather than not
+    except InputError:  # it is gone, or a newer version's: nobody knows, and an outage is told rather than not
         return ""
 
 
