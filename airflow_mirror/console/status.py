@@ -32,6 +32,7 @@ from airflow_mirror.cutover.other_fences import told_unexplained
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.errors import LedgerMissing, LedgerNewer, MirrorError
 from airflow_mirror.extras.drill.store import is_over
+from airflow_mirror.jobs.health.copies import LISTENING, BulkCopy, bulk_copy
 from airflow_mirror.jobs.health.judging import OF_THE_TAIL, Facts, Limits, TailFacts, judge, judge_seen
 from airflow_mirror.jobs.progress.wording import throttled
 from airflow_mirror.jobs.runner import active
@@ -50,7 +51,6 @@ from airflow_mirror.plan.refused import PLANNING, Refusal, refusals
 
 T = TypeVar("T")
 _EVERY_S = 2.0
-LISTENING = "listening"
 _LONGEST = 500  # characters of what a tail says
 
 
@@ -126,7 +126,8 @@ def _of_files(arguments: argparse.Namespace) -> int:
         except MirrorError as e:
             error = str(e)
         never = {"topics": 0, "in_production": 0, "plan": None, "tail": "unknown" if error else "never started"}
-        never |= dict.fromkeys(("host", "phase", "lag", "records_per_s")) | {"said": error, "fences": [], "refused": []}
+        nothing = dict.fromkeys(("host", "phase", "lag", "records_per_s", "copy"))
+        never |= nothing | {"said": error, "fences": [], "refused": []}
         for one, flow in wanted.items():
             row = found.get(one, {"mirror": one} | never)
             here = dict[str, Any]()
@@ -196,7 +197,7 @@ class View:
 
     :param clock: by which it waits for signs of life.
     :ivar newer: what the last look could not read, by the keys of decisions and state.
-    :ivar tails: what the last look knew of each mirror's tail.
+    :ivar tails: what the last look knew of each mirror's tail. :ivar copies: and of its bulk copy, where no tail runs.
     :ivar values: what was decided then.
     """
 
@@ -206,12 +207,13 @@ class View:
         self._watches: dict[str, Watch] = {}
         self.newer: dict[str, LedgerNewer] = {}
         self.tails: dict[str, TailFacts] = {}
+        self.copies: dict[str, BulkCopy | None] = {}
         self.values: Values = {}
 
     def settled(self) -> list[dict[str, Any]]:
-        """Return the mirrors once it is known which of their tails live."""
+        """Return the mirrors once it is known which of their tails and bulk copies live."""
         rows = self.rows()
-        while any(row["tail"] == LISTENING for row in rows):
+        while any(LISTENING in (row["tail"], row["copy"]) for row in rows):
             self._clock.sleep(1.0)
             rows = self.rows()
         return rows
@@ -228,18 +230,21 @@ class View:
         known_fences = {n: self._known(FENCE.key(n), partial(fence_state, values, n), None) for n in FENCE.under(values)}
         fences = {name: fence for name, fence in known_fences.items() if fence is not None and not fence.is_over}
         names = sorted({*topics, *ACTIVE.under(values), *fences})
+        done = {name for name, number in opened.items() if number == topics[name]}
+        wished = {n: self._known(f"{WISH.below()}{n}", partial(Wishes.of, said, n), Wishes()) for n in names}
         return [
             {"mirror": name, "topics": topics[name], "in_production": opened[name]}
             | {"plan": self._known(LAST_PLAN.key(name), partial(last_hash, values, name), None)}
             | self._tail(
                 name,
                 self._known(ACTIVE.key(name), partial(active_tail, values, name), None),
-                self._known(f"{WISH.below()}{name}", partial(Wishes.of, said, name), Wishes()),
+                wished[name],
                 "unreadable" if ACTIVE.key(name) in self.newer else "none",
                 self._known(DRILL.key(name, ""), partial(_ended, values, said, name), ""),
             )
+            | self._copy(name, wished[name], name in done)
             | {"fences": [_fence(fences[name], since_ms(self._ledger, name))] if name in fences else []}
-            | {"refused": self._refused(name, said, done=0 < topics[name] == opened[name])}
+            | {"refused": self._refused(name, said, done=name in done)}
             for name in names
         ]
 
@@ -258,11 +263,17 @@ class View:
             self.newer[key] = e
             return otherwise
 
-    def copies(self, mirror: str) -> list[Mapping[str, Any]]:
-        """Return the summaries of the mirror's bulk copies that live, as far as is known by now."""
-        jobs = self._known(BULK.below(mirror), lambda: active.said(BULK, self._state.read(), mirror), list[JobId]())
-        living = [job for job in jobs if self._watch(job.job).status(job) == RUNNING]
-        return [sign.summary for job in living if (sign := self._watch(job.job).sign(job)) is not None]
+    def _copy(self, name: str, wishes: Wishes, done: bool) -> dict[str, Any]:
+        """Return how a mirror's bulk copy is, and what a person should know of the mirror, as its tail is known to be.
+
+        :param done: it is in production: nobody will copy.
+        """
+        jobs = list[JobId]()
+        if not self.tails[name].runs and not done:
+            jobs = self._known(BULK.below(name), lambda: active.said(BULK, self._state.read(), name), jobs)
+        self.copies[name] = copy = bulk_copy(jobs, lambda job: self._watch(job.job))
+        said = [*(map(str, copy.findings) if copy is not None else ()), _said(self.tails[name], wishes)]
+        return {"copy": None if copy is None else copy.state, "said": "\n".join(filter(None, said)) or None}
 
     def _watch(self, of: str) -> Watch:
         return self._watches.setdefault(of, Watch(self._state, self._clock.monotonic, self._clock.sleep, decides=False))
@@ -274,7 +285,7 @@ class View:
         if tail is None:
             self.tails[name] = TailFacts(pause=wishes.pause)
             nothing = dict.fromkeys(("host", "phase", "lag", "records_per_s"))
-            return {"tail": without, **nothing, "said": _said(self.tails[name], wishes), **wished}
+            return {"tail": without, **nothing, **wished}
         watch = self._watch(f"tail of {name}")
         status, sign = watch.status(tail), watch.sign(tail) or Sign(number=0, state=RUNNING)
         self.tails[name] = TailFacts(active=tail, status=status, sign=sign, pause=wishes.pause, ended=ended)
@@ -285,7 +296,6 @@ class View:
             "phase": sign.phase if runs else None,
             "lag": sign.summary.get("lag") if runs else None,
             "records_per_s": sign.summary.get("records_per_s") if runs else None,
-            "said": _said(self.tails[name], wishes),
             **wished,
         }
 
@@ -344,6 +354,8 @@ def _shown(rows: list[dict[str, Any]], newer: Mapping[str, LedgerNewer]) -> Grou
     for row in rows:
         topics = f"{row['topics']:,}" + (f", {row['in_production']:,} in production" if row["in_production"] else "")
         tail = row["tail"] + (f" on {row['host']}" if row["host"] else "")
+        if row["copy"]:
+            tail = f"bulk copy {row['copy']}" if row["tail"] == "none" else f"{tail}; bulk copy {row['copy']}"
         table.add_row(row["mirror"], topics, tail, row["phase"], _number(row["lag"]), _number(row["records_per_s"]))
     said = [f"{row['mirror']}: {_fence_line(fence)}" for row in rows for fence in row["fences"]]
     said += [f"{row['mirror']}: {_refused_line(one)}" for row in rows for one in row["refused"]]

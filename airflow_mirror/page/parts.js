@@ -6,7 +6,7 @@ const { Link } = globalThis.ReactRouterDOM;
 
 const POLL_MS = 3000;
 const TONES = {
-  following: "green", "in production": "green", copying: "blue", listening: "gray", planned: "gray", paused: "orange",
+  following: "green", "in production": "green", copying: "blue", listening: "gray", planned: "gray", "at rest": "gray", paused: "orange",
   "source fenced": "orange", lost: "red", failed: "red", unreadable: "red",
 };
 const LEVELS = { block: "red", warn: "orange" };

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.console.status import LISTENING, View, judged
+from airflow_mirror.console.status import View, judged
 from airflow_mirror.cutover.decision import UP, fence_state
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.timeline import fence_charts
@@ -20,6 +20,7 @@ from airflow_mirror.extras.clients.inventory import Inventory
 from airflow_mirror.extras.drill.report import over
 from airflow_mirror.extras.drill.store import Drill
 from airflow_mirror.extras.drill.trend import charts
+from airflow_mirror.jobs.health.copies import LISTENING
 from airflow_mirror.jobs.health.judging import Facts
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.mirror import Mirror
@@ -45,23 +46,24 @@ def row_of(
     """
     name = row["mirror"]
     tail = view.tails[name]
-    copies = [] if tail.runs else view.copies(name)
-    summary = copies[0] if copies else tail.said.summary
+    copy = view.copies[name]
+    summary = copy.summary if copy is not None and copy.summary else tail.said.summary
     figures = {key: _number(summary.get(key)) for key in _FIGURES}
     fences = [{**fence, "until": _until(view, name, fence)} for fence in row["fences"]]
     up = [fence for fence in fences if not fence["kept"]]
     clusters = tail.active.mirror if tail.active else {}
     if not clusters and row["plan"] and (found := planned(name, row["plan"])) is not None:
         clusters = found.to_dict()
-    phase = _phase(row, bool(up), bool(copies), tail.active is not None)
-    findings = judged(tail)
+    phase = _phase(row, bool(up), tail.active is not None)
+    findings = [*(copy.findings if copy is not None else ()), *judged(tail)]
     blocks = row["refused"] or row["tail"] == "unreadable" or any(one.level == BLOCK for one in findings)
-    whole = figures.pop("offsets") if copies else None
+    offsets = figures.pop("offsets")
+    whole = None if copy is None else offsets
     return {
         "target_id": target, "mirror": name, "dag": dag_in(view, name), "plan": row["plan"], "host": _text(row["host"]),
         "source": _text(clusters.get("source")), "target": _text(clusters.get("target")),
         "topics": row["topics"], "in_production": row["in_production"], "phase": phase, "said": row["said"],
-        "state": _state(row, bool(up), bool(copies)), "pause": row["pause"], "rate": row["rate"],
+        "state": _state(row, bool(up)), "pause": row["pause"], "rate": row["rate"],
         "done": None if not whole else max(0.0, 1 - (figures["lag"] or 0) / whole),
         # A mirror's name comes from a ledger that others may write to: one word for a shell, whatever it holds.
         "lift_command": shlex.join(["airflow-mirror", "lift-fence", "--target", target, "--mirror", name]),
@@ -97,26 +99,33 @@ def _until(view: View, name: str, fence: Mapping[str, Any]) -> float | None:
     return datetime.fromisoformat(fence["since"]).timestamp() + state.max_fence_s
 
 
-def _phase(row: Mapping[str, Any], fenced: bool, copies: bool, had_tail: bool) -> int:
-    if row["topics"] and row["in_production"] == row["topics"]:
+def _is_over(row: Mapping[str, Any]) -> bool:
+    return bool(row["topics"]) and row["in_production"] == row["topics"]
+
+
+def _phase(row: Mapping[str, Any], fenced: bool, had_tail: bool) -> int:
+    if _is_over(row):
         return PHASES.index("in production")
     if fenced:
         return PHASES.index("cut over")
-    return PHASES.index("copy" if copies else "follow" if had_tail else "plan")
+    if had_tail and not row["copy"]:
+        return PHASES.index("follow")
+    # A bulk copy that has ended leaves nothing but the topics that it has claimed.
+    return PHASES.index("copy" if row["copy"] or row["topics"] else "plan")
 
 
-def _state(row: Mapping[str, Any], fenced: bool, copies: bool) -> str:
-    if row["topics"] and row["in_production"] == row["topics"]:
+def _state(row: Mapping[str, Any], fenced: bool) -> str:
+    if _is_over(row):
         return "in production"
     if fenced:
         return "source fenced"
-    if copies:
-        return "copying"
+    if row["copy"]:
+        return "copying" if row["copy"] == "running" else str(row["copy"])
     if row["pause"] and row["tail"] in ("running", LISTENING):
         return "paused"
     if row["tail"] == "running":
         return "following" if row["phase"] == "copying" else str(row["phase"] or "starting")
-    return {"none": "planned"}.get(row["tail"], str(row["tail"]))
+    return {"none": "at rest" if row["topics"] else "planned"}.get(row["tail"], str(row["tail"]))
 
 
 def _followed(report: Mapping[str, Any]) -> dict[str, Any]:

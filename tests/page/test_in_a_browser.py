@@ -47,7 +47,7 @@ def test_every_mirror_is_listed_with_its_state(open_page: Open, scheme: str) -> 
         "source fenced",
         "copying 42 %",
         "in production",
-        "planned",
+        "at rest",
         "paused by ann@desk",
         "records of somebody",
     ):

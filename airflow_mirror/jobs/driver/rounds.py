@@ -20,18 +20,21 @@ from dataclasses import asdict
 from airflow_mirror.config import load
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult, add
+from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError
 from airflow_mirror.jobs.driver.held_lease import HeldLease
 from airflow_mirror.jobs.driver.prepare import CopyJob
-from airflow_mirror.jobs.runner.active import Heartbeat, JobId, heard_by
+from airflow_mirror.jobs.runner.active import Heartbeat, JobId, heard_by, left_by, said
 from airflow_mirror.jobs.runner.complaints import Complaints
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.permit import Permit
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.ledger.state import state_of
+from airflow_mirror.ledger.records import BULK
+from airflow_mirror.ledger.state import State, state_of
 from airflow_mirror.wire.errors import Fenced
 
 log = logging.getLogger(__name__)
@@ -121,6 +124,7 @@ class Ear:
                 self._ended.wait(self._every_s)
             if speaks:
                 self._leave(heartbeat)
+                self._forget_killed(state, lambda: lease.confirm(target.wire, self._held.token))
 
     def _is_known(self, target: ClusterAdmin) -> bool:
         """Return whether the target has a ledger, so that somebody could ask for this copy. None is created for it."""
@@ -156,6 +160,18 @@ class Ear:
             heartbeat.forget()
         except MirrorError as e:
             log.warning("the target's state still names this copy, and whoever looks there finds it silent: %s", e)
+
+    def _forget_killed(self, state: State, permit: Permit) -> None:
+        """Remove what earlier copies of the mirror have left that were killed: this one was in their place.
+
+        :param permit: that none has begun since: one that lives has the lease.
+        """
+        try:
+            killed = [one for one in said(BULK, state.read(), self._me.name) if one.job != self._me.job]
+            if killed:
+                state.write({key: None for one in killed for key in left_by(one)}, permit)
+        except MirrorError as e:
+            log.info("what copies that were killed have left stays in the target's state: %s", e)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from airflow_mirror.common.clock import SystemClock
 from airflow_mirror.cutover.html import render
 from airflow_mirror.cutover.report import BACKED_OUT
 from airflow_mirror.hooks.home import url_of
+from airflow_mirror.jobs.runner.active import Heartbeat, JobId
 from airflow_mirror.page.app import make_app
 from airflow_mirror.page.closely import MirrorLook
 from airflow_mirror.page.looks import Looks, TargetLook
@@ -285,14 +286,45 @@ def test_tail_that_died_while_nobody_looked_is_not_told_to_follow(world: World) 
     assert seen == ["listening", "following", "listening", "lost"]
 
 
-def test_bulk_copy_says_how_far_it_is(world: World, page: TestClient) -> None:
-    from airflow_mirror.jobs.runner.active import JobId
-
+def test_bulk_copy_says_how_far_it_is(world: World, page_anew: TestClient) -> None:
     world.plan("big", {"big": 1}, DAGS[0])
     world.own("big", "big")
-    world.says(JobId(name="big", host="h", where="h", bulk=True), summary={"lag": 58, "offsets": 100, "eta_s": 21})
-    (row,) = get(page, "/list").json()["mirrors"]
-    assert (row["state"], round(row["done"], 2), row["eta_s"], row["phase"]) == ("copying", 0.42, 21, 1)
+    job = JobId(name="big", host="h", where="h", bulk=True)
+    for state in ("listening", "copying"):
+        world.says(job, summary={"lag": 58, "offsets": 100, "eta_s": 21})
+        (row,) = get(page_anew, "/list").json()["mirrors"]
+        found = (row["state"], round(row["done"], 2), row["eta_s"], row["phase"], row["needs_person"])
+        assert found == (state, 0.42, 21, 1, False)
+
+
+@pytest.mark.parametrize("end", ["killed", "well", "FAILED", "in production"])
+def test_bulk_copy_that_has_ended_does_not_copy(world: World, end: str) -> None:
+    """One whose host was lost copied for half a minute, and was planned then: green, and nobody was told."""
+    world.plan("big", {"big": 1}, DAGS[0])
+    world.own("big", "big")
+    job, clock = JobId(name="big", host="h", where="h", bulk=True), Later()
+    world.says(job, summary={"lag": 58, "offsets": 100})
+    with another(Looks(fresh_s=0.0, clock=clock)) as page:
+        get(page, "/list")
+        world.says(job, summary={"lag": 50, "offsets": 100})
+        assert get(page, "/list").json()["mirrors"][0]["state"] == "copying"
+        if end == "well":
+            Heartbeat(world.state, job).forget()
+        elif end == "in production":
+            world.own("big", "big", opened="plan")
+        elif end == "FAILED":
+            world.says(job, end, error="disk full")
+        clock.later_s += 29
+        get(page, "/list")
+        clock.later_s += 2
+        (row,) = get(page, "/list").json()["mirrors"]
+    state = {"killed": "lost", "well": "at rest", "FAILED": "failed"}.get(end, end)
+    is_wrong = end in ("killed", "FAILED")
+    assert (row["state"], row["needs_person"], bool(row["findings"])) == (state, is_wrong, is_wrong)
+    assert row["phase"] == (4 if end == "in production" else 1)
+    if is_wrong:
+        assert row["findings"][0]["check"] == "bulk copy" and "host h" in row["findings"][0]["evidence"]
+        assert row["lag"] is None
 
 
 def test_target_that_is_away_is_one_row_and_keeps_nobody_waiting(world: World) -> None:

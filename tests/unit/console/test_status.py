@@ -15,7 +15,7 @@ from airflow_mirror.cutover.decision import LIFTED, OPENED, UP, FenceState
 from airflow_mirror.cutover.decision_copy import note_copy
 from airflow_mirror.extras.drill.store import Drill, Drills
 from airflow_mirror.jobs.runner import process
-from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat
+from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, JobId
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import State
@@ -137,6 +137,39 @@ def test_a_tail_runs_once_it_gave_a_sign_while_we_looked(
     assert len(later) == 1
     assert main(["status", "--target", "dst"], time) == 0
     assert "12,345" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("end", ["goes on", "killed", "well", "in production"])
+def test_a_bulk_copy_runs_or_is_lost_as_a_tail_is(
+    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str], time: Time, end: str
+) -> None:
+    """One that was killed had left nothing that was shown."""
+    own(ledger, "m", "t", opened="plan" if end == "in production" else None)
+    signs = Heartbeat(state, JobId(name="m", host="host-a", where="host-a", bulk=True))
+    signs.give("RUNNING", phase="copying", summary={"lag": 4})
+    if end == "goes on":
+        time.meanwhile = lambda _: signs.give("RUNNING", phase="copying", summary={"lag": 3})
+    elif end == "well":
+        signs.forget()
+    (row,) = seen(capsys, time)
+    assert (row["tail"], row["copy"]) == ("none", {"goes on": "running", "killed": "lost"}.get(end))
+    lost = "bulk copy: no sign of life from host host-a for 30 s: the process or the host is lost. Run its task again"
+    assert (row["said"] or "").startswith(lost) is (end == "killed")
+    assert main(["status", "--target", "dst"], time) == 0
+    shown = capsys.readouterr().out
+    assert ("bulk copy" in shown) is (row["copy"] is not None) and (end != "killed" or "host host-a" in shown)
+
+
+def test_a_killed_bulk_copy_is_not_lost_beside_one_that_copies(
+    ledger: Ledger, state: State, capsys: pytest.CaptureFixture[str], time: Time
+) -> None:
+    own(ledger, "m", "t")
+    killed, signs = (Heartbeat(state, JobId(name="m", host=h, where=h, bulk=True)) for h in ("host-a", "host-b"))
+    for one in (killed, signs):
+        one.give("RUNNING")
+    time.meanwhile = lambda _: signs.give("RUNNING")
+    (row,) = seen(capsys, time)
+    assert (row["copy"], row["said"]) == ("running", None)
 
 
 def test_a_tail_that_a_quota_holds_up_says_whose(

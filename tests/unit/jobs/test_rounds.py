@@ -18,7 +18,7 @@ from airflow_mirror.copy.writer.lease import HANDOVER_S, LeaseToken
 from airflow_mirror.jobs.driver.held_lease import HeldLease
 from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.driver.rounds import LOSSES, copy_in_rounds, listening
-from airflow_mirror.jobs.runner.active import said
+from airflow_mirror.jobs.runner.active import Heartbeat, JobId, said
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
 from airflow_mirror.ledger.records import BULK
@@ -175,6 +175,25 @@ def test_a_paused_copy_rests_until_it_is_resumed(bulk: Bulk) -> None:
     bulk.during = at(150, pause)
     assert sum(r.records for r in bulk.run()) == 300
     assert seen == [150] and len(bulk.rounds) == 2 and not bulk.state.read()
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["ours", "another's"])
+def test_what_an_earlier_copy_left_that_was_killed_goes_with_the_one_that_copied_in_its_place(
+    bulk: Bulk, is_lost: bool
+) -> None:
+    """It was lost for ever, for whoever looked at the mirror. Without the lease nobody knows whether it was killed."""
+    killed = JobId(name="m", host="h", where="h", bulk=True)
+    Heartbeat(bulk.state, killed).give("RUNNING")
+
+    def during() -> None:
+        wait_until(lambda: len(said(BULK, bulk.state.read(), "m")) == 2)
+        if is_lost:
+            bulk.take_lease()
+
+    bulk.during = at(150, during)
+    bulk.run()
+    assert said(BULK, bulk.state.read(), "m") == ([killed] if is_lost else [])
+    assert is_lost or not bulk.state.read()
 
 
 def test_a_lease_that_another_job_took_ends_the_copy(bulk: Bulk) -> None:
