@@ -3,6 +3,7 @@
 Names of topics, groups and hosts are whatever somebody chose: they leave here as JSON, or in pages that may run nothing.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib import resources
@@ -82,14 +83,15 @@ class _Page:
         return self._every(rights, looked) | {"first_plans": [one.to_dict() for one in plans]}
 
     def _every(self, rights: Rights, looked: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        rows = [row | {"error": one["error"]} for one in looked for row in one["mirrors"] if rights.sees(row["dag"])]
+        mirrors = [(one, row) for one in looked for row in one["mirrors"] if rights.sees(row["dag"])]
+        rows = [row | {"error": one["error"], "at": one.get("at")} for one, row in mirrors]
         waits = by_mirror(waiting(row["dag"] for row in rows), rows, rights.sees_approvals)
         with_mirrors = {row["target_id"] for row in rows}
         shown = (one for one in looked if one["target_id"] in with_mirrors or (one["error"] and rights.reads_all))
         return {
             "targets": [_target(one, rights) for one in shown],
             "mirrors": [_told(row, rights, waits.get((row["target_id"], row["mirror"]), [])) for row in rows],
-            "looking": any(one.get("looking") for one in looked), "phases": PHASES,
+            "looking": any(one.get("looking") for one in looked), "phases": PHASES, "now": time.time(),
         }  # fmt: skip
 
     def one(self, rights: Allowed, target: str, mirror: str) -> dict[str, Any]:
@@ -101,7 +103,7 @@ class _Page:
             closely = {**closely, "drills": seen}
         may = _may(rights.sees, looked, mirror)
         return {
-            "row": rows[mirror], "phases": PHASES, "closely": closely,
+            "row": rows[mirror], "phases": PHASES, "now": time.time(), "closely": closely,
             "files": files.reports_of(home(), mirror) if may else [], "files_unknown": not may and not _all_heard(looked),
             "course": [asdict(chart) for chart in charts(self._looks.course(target, mirror))],
         }  # fmt: skip

@@ -6,8 +6,8 @@
 
 import { Course, Drawings, Heat, Night } from "./drawings.js";
 import {
-  Actions, Approvals, Arrow, Fence, Figures, Finding, Muted, Panel, Phases, Refused, State, Wrong, address, behindBy, bytes, date, fileOf, number, query, refusal, taskOf, time,
-  useTold,
+  Actions, Approvals, Arrow, Fence, Figures, Finding, Muted, OLD_S, Panel, Phases, Refused, State, Wrong, address, asOf, behindBy, bytes, date, fileOf, number, query, refusal, taskOf, time,
+  useNow, useTold,
 } from "./parts.js";
 
 const { createElement: h, useEffect, useState, Fragment } = globalThis.React;
@@ -152,7 +152,9 @@ function Checks({ row, closely }) {
 }
 
 function One({ target, mirror }) {
-  const { data, error } = useTold(`one?${new URLSearchParams({ target, mirror })}`);
+  const told = useTold(`one?${new URLSearchParams({ target, mirror })}`);
+  const { data, error } = told;
+  useNow(5000);
   if (!data) return error ? h(Text, { color: "fg.error" }, error) : h(Spinner, { size: "sm" });
   const { row, phases, closely, files, course } = data;
   const plan = closely?.plan;
@@ -161,7 +163,7 @@ function One({ target, mirror }) {
     h(Box, null,
       h(Flex, { gap: 3, align: "center", wrap: "wrap" }, h(Heading, { size: "lg", as: "h1", overflowWrap: "anywhere" }, row.mirror), h(State, { row }), h(Arrow, { row }),
         row.dag && h(Link, { to: `/dags/${encodeURIComponent(row.dag)}` }, h(Text, { color: "fg.info", fontSize: "sm" }, row.dag))),
-      error && h(Text, { color: "fg.error" }, error), h(Actions, { row }), h(Fence, { row }), h(Approvals, { row }), h(Refused, { row }), h(Figures, { row, closely }), h(Phases, { phases, at: row.phase })),
+      error && h(Text, { color: "fg.error" }, error), asOf(told, row) && h(Muted, null, asOf(told, row)), h(Actions, { row }), h(Fence, { row }), h(Approvals, { row }), h(Refused, { row }), h(Figures, { row, closely }), h(Phases, { phases, at: row.phase })),
     closely?.error && h(Text, { color: "fg.error" }, closely.error), closely?.unknown && h(Muted, null, closely.unknown),
     h(Panel, { title: "Partitions" }, closely?.topics?.some((t) => t.lags) ? h(Heat, { topics: closely.topics }) : h(Muted, null, closely ? "The source was not asked." : "Both clusters are being asked: ten seconds …")),
     (row.lag != null || course.length > 0) && h(Panel, { title: "Behind, and rate" }, h(Course, { course })),
@@ -187,7 +189,8 @@ function One({ target, mirror }) {
 
 const newerOf = ({ newer, newer_count: n }) => `${number(n)} record${n === 1 ? "" : "s"} written by a newer version of airflow-mirror${newer.length ? `: ${newer.join(", ")}` : ""}`;
 
-function Rows({ mirrors, targets = [], most }) {
+function Rows({ told, mirrors, targets = [], most }) {
+  useNow(5000);
   const end = { textAlign: "end", fontVariantNumeric: "tabular-nums", whiteSpace: "nowrap" };
   return h(Table.Root, { size: "sm" },
     h(Table.Header, null, h(Table.Row, { bg: "transparent" }, ["mirror", "state", "behind", "in time", "rate", "done in", "headroom", "topics"].map((title, n) => h(Table.ColumnHeader, { key: n, ...(n > 1 ? end : {}) }, title)))),
@@ -196,7 +199,7 @@ function Rows({ mirrors, targets = [], most }) {
         h(Table.Cell, { w: "48%" },
           h(Flex, { gap: 3, align: "baseline", wrap: "wrap" }, h(Link, { to: `/plugin/mirrors${query(row)}` }, h(Text, { fontWeight: 600, color: "fg.info", overflowWrap: "anywhere" }, row.mirror)), h(Arrow, { row })),
           h(Wrong, { row, most })),
-        h(Table.Cell, null, h(State, { row })),
+        h(Table.Cell, null, h(State, { row }), asOf(told, row) && h(Muted, { fontSize: "xs" }, asOf(told, row))),
         [number(row.lag), behindBy(row.lag_s), row.bytes_per_s == null ? "–" : `${bytes(row.bytes_per_s)}/s`, time(row.eta_s), time(row.headroom_s), number(row.topics)].map((text, n) => h(Table.Cell, { key: n, ...end }, text)))),
       targets.filter((one) => one.error || one.newer_count).map((one) => h(Table.Row, { key: one.target_id, bg: "bg.subtle", color: "fg.muted" },
         h(Table.Cell, { colSpan: 8 }, h(chakra.b, { fontWeight: 600 }, `${one.target_id} `), one.error ?? newerOf(one))))));
@@ -211,7 +214,8 @@ function Mirrors() {
 }
 
 function List() {
-  const { data, error } = useTold("list");
+  const told = useTold("list");
+  const { data, error } = told;
   const [wanted, setWanted] = useState("");
   if (!data) return error ? h(Text, { color: "fg.error" }, error) : h(Spinner, { size: "sm" });
   const shown = data.mirrors.filter((row) => [row.mirror, row.source, row.target, row.target_id, row.state].some((one) => one?.includes(wanted)));
@@ -223,7 +227,7 @@ function List() {
         h(Muted, null, `${number(data.mirrors.length)}${wrong ? `, ${number(wrong)} of them need${wrong === 1 ? "s" : ""} a person` : ""}${error ? `; ${error}` : ""}`)),
       h(Input, { size: "sm", maxW: 72, placeholder: "mirror, cluster or state", "aria-label": "mirror, cluster or state", value: wanted, onChange: (e) => setWanted(e.target.value) })),
     h(FirstPlans, { plans: data.first_plans.filter((row) => [row.mirror, row.source, row.target].some((one) => one.includes(wanted))) }),
-    data.mirrors.length || data.targets.length ? h(Rows, { mirrors: shown, targets: data.targets })
+    data.mirrors.length || data.targets.length ? h(Rows, { told, mirrors: shown, targets: data.targets })
       : h(Muted, null, data.looking ? "Targets are being asked …" : "No mirror that you may see. One appears once PlanMirrorOperator has planned it, and its copy has begun, on a target that has a connection here."));
 }
 
@@ -236,22 +240,29 @@ const FirstPlans = ({ plans }) => plans.map((row) => h(Panel, { key: `${row.dag}
 // --- in other places ---------------------------------------------------------------------------------------------------
 
 function Mirror({ dagId }) {
-  const { data, error } = useTold("list");
+  const told = useTold("list");
+  const { data, error } = told;
+  useNow(5000);
   if (!data) return error ? h(Muted, { p: 4 }, error) : h(Spinner, { size: "sm", m: 4 });
   const mine = data.mirrors.filter((row) => row.dag === dagId).sort((a, b) => b.needs_person - a.needs_person);
   const plans = data.first_plans.filter((row) => row.dag === dagId);
-  if (!mine.length && !plans.length) return h(Muted, { p: 4 }, "No mirror of this DAG. One is shown here once PlanMirrorOperator of this DAG has planned it, and its copy has begun.");
-  return h(Flex, { direction: "column", gap: 4, p: 4 }, h(FirstPlans, { plans }), mine.map((row) => h(Panel, { key: `${row.target_id} ${row.mirror}` },
+  const wrong = error && h(Text, { color: "fg.error" }, error);
+  if (!mine.length && !plans.length) return h(Box, { p: 4 }, wrong, h(Muted, null, "No mirror of this DAG. One is shown here once PlanMirrorOperator of this DAG has planned it, and its copy has begun."));
+  return h(Flex, { direction: "column", gap: 4, p: 4 }, wrong, h(FirstPlans, { plans }), mine.map((row) => h(Panel, { key: `${row.target_id} ${row.mirror}` },
     h(Flex, { gap: 3, align: "center", wrap: "wrap" }, h(Link, { to: `/plugin/mirrors${query(row)}` }, h(Heading, { size: "md", color: "fg.info" }, row.mirror)), h(State, { row }), h(Arrow, { row })),
-    row.error && h(Muted, { overflowWrap: "anywhere" }, `As it was last seen: ${row.error}`),
+    row.error && h(Muted, { overflowWrap: "anywhere" }, `As it was last seen: ${row.error}`), asOf(told, row) && h(Muted, null, asOf(told, row)),
     h(Figures, { row }), h(Phases, { phases: data.phases, at: row.phase }), h(Wrong, { row }))));
 }
 
 function MirrorsAtHome() {
-  const { data } = useTold("list");
+  const told = useTold("list");
+  const { data, error, since } = told;
+  const now = useNow(5000);
   const wrong = data?.mirrors.filter((row) => row.needs_person) ?? [];
-  if (!wrong.length) return null;
-  return h(Panel, { title: wrong.length === 1 ? "A mirror needs a person" : `${wrong.length} mirrors need a person`, my: 4 }, h(Rows, { mirrors: wrong, most: 0 }));
+  const isUnknown = error && now - since > OLD_S; // without a strip nobody is needed: an answer that is missed is none yet
+  if (!wrong.length && !isUnknown) return null;
+  const title = wrong.length === 0 ? "Mirrors" : wrong.length === 1 ? "A mirror needs a person" : `${wrong.length} mirrors need a person`;
+  return h(Panel, { title, my: 4 }, error && h(Text, { color: "fg.error" }, error), wrong.length > 0 && h(Rows, { told, mirrors: wrong, most: 0 }));
 }
 
 Object.assign(globalThis, { Mirrors, Mirror, MirrorsAtHome });

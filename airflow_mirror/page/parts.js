@@ -5,6 +5,7 @@ const { Badge, Box, Button, Code, Flex, Heading, Input, SimpleGrid, Text, chakra
 const { Link } = globalThis.ReactRouterDOM;
 
 const POLL_MS = 3000;
+const OLD_S = 15; // what was heard longer ago says when: five answers were missed
 const TONES = {
   following: "green", "in production": "green", copying: "blue", listening: "gray", planned: "gray", "at rest": "gray", paused: "orange",
   "source fenced": "orange", lost: "red", failed: "red", unreadable: "red",
@@ -37,9 +38,10 @@ const refusal = async (answer) => {
   return typeof said === "string" ? `${said}; asked again …` : `The API server answers ${answer.status}.`;
 };
 
-// What a route says, again and again while somebody looks: `{ data, error }`, each undefined before there is one.
+// What a route says, again and again while somebody looks: `{ data, error, since }`, the first two undefined before there is
+// one. `since`: when it answered last by this clock, or was asked first.
 function useTold(path) {
-  const [told, setTold] = useState({});
+  const [told, setTold] = useState({ since: Date.now() / 1000 });
   useEffect(() => {
     const over = new AbortController();
     let timer;
@@ -51,7 +53,7 @@ function useTold(path) {
           if (!answer.ok) throw new Error(await refusal(answer));
           const data = await answer.json();
           again = data.looking || data.closely === null ? 700 : POLL_MS;
-          setTold({ data });
+          setTold({ data, since: Date.now() / 1000 });
         } catch (e) {
           if (over.signal.aborted) return;
           setTold((before) => ({ ...before, error: e.message }));
@@ -59,21 +61,28 @@ function useTold(path) {
       }
       timer = setTimeout(ask, again);
     };
-    setTold({});
+    setTold({ since: Date.now() / 1000 });
     ask();
     return () => (over.abort(), clearTimeout(timer));
   }, [path]);
   return told;
 }
 
-function useNow() {
+function useNow(everyMs = 1000) {
   const [now, setNow] = useState(Date.now() / 1000);
   useEffect(() => {
-    const timer = setInterval(() => setNow(Date.now() / 1000), 1000);
+    const timer = setInterval(() => setNow(Date.now() / 1000), everyMs);
     return () => clearInterval(timer);
   }, []);
   return now;
 }
+
+// Since when a mirror is shown as it was, if that is a while: its target, or the API server, has said nothing new. Of the
+// server's clock only a span is taken. Whoever shows it renders again by `useNow`: a network that is gone says nothing at all.
+const asOf = ({ data, since }, row) => {
+  const s = Date.now() / 1000 - since + (data.now - row.at);
+  return row.at != null && s > OLD_S ? `as of ${date(Date.now() / 1000 - s)}` : null;
+};
 
 // --- parts -------------------------------------------------------------------------------------------------------------
 
@@ -234,6 +243,6 @@ function Wrong({ row, most = 2 }) {
 }
 
 export {
-  Actions, Approvals, Arrow, Fence, Figures, Finding, Muted, Panel, Phases, Refused, State, Wrong, address, behindBy, bytes, date, fileOf, number, query, refusal, taskOf, time,
-  useTold,
+  Actions, Approvals, Arrow, Fence, Figures, Finding, Muted, OLD_S, Panel, Phases, Refused, State, Wrong, address, asOf, behindBy, bytes, date, fileOf, number, query, refusal, taskOf, time,
+  useNow, useTold,
 };

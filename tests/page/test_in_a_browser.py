@@ -212,6 +212,21 @@ def test_home_shows_only_what_needs_a_person(open_page: Open, scheme: str) -> No
         shoot(page, "page_home")
 
 
+@pytest.mark.parametrize("where", ["home", "tab", "list", "one"])
+def test_what_is_old_says_so_where_nobody_answers(open_page: Open, runs: dict[str, str], where: str) -> None:
+    """A session that was over, or a network that was gone, left Home and the tab as they were, without a word."""
+    page = open_page({"home": "", "tab": f"dags/{DAG}/runs/{runs[DAG]}", "list": LIST, "one": ORDERS}[where])
+    if where == "tab":
+        page.get_by_role("link", name="Mirror", exact=True).click(timeout=PATIENCE_MS)
+    seen(page, "Source FENCED")
+    expect(page.get_by_text(re.compile("^as of "))).to_have_count(0, timeout=PATIENCE_MS)
+    for route in ("list", "one?**"):
+        page.route(f"**/mirrors/{route}", lambda route: route.abort())
+    seen(page, "Failed to fetch")
+    seen(page, re.compile("^as of "))
+    seen(page, "Source FENCED")
+
+
 def test_report_of_a_task_is_read_without_a_web_server(open_page: Open, runs: dict[str, str]) -> None:
     page = open_page(f"dags/{DAG}/runs/{runs[DAG]}/tasks/cutover")
     page.get_by_role("link", name="Details", exact=True).click(timeout=PATIENCE_MS)

@@ -402,9 +402,12 @@ def test_targets_that_are_away_keep_nobody_waiting_for_those_that_answer(monkeyp
 
 def test_mirrors_of_a_target_that_goes_stay_with_the_error(world: World, page_anew: TestClient) -> None:
     three_mirrors(world)
-    assert len(get(page_anew, "/list").json()["mirrors"]) == 3
+    answer = get(page_anew, "/list").json()
+    (at,) = {row["at"] for row in answer["mirrors"]}
+    assert len(answer["mirrors"]) == 3 and answer["now"] >= at
     world.target.kill(1)
     answer = get(page_anew, "/list").json()
+    assert {row["at"] for row in answer["mirrors"]} == {at}, "when they were so"
     assert len(answer["mirrors"]) == 3 and answer["targets"][0]["error"]
     assert {row["error"] for row in answer["mirrors"]} == {answer["targets"][0]["error"]}, "also where no target is shown"
 
