@@ -218,7 +218,11 @@ def load(reference: str, role: str = "cluster") -> ClientConfig:
     if reference.startswith("env:"):
         name = reference.removeprefix("env:")
         if name not in os.environ:
-            raise InputError(f"{role} settings: environment variable {name} is not set.")
+            raise InputError(
+                f"{role} settings",
+                f"environment variable {name} is not set",
+                'Set it where this runs, as {"bootstrap.servers": "broker1:9092", ...}.',
+            )
         return ClientConfig(of_json(os.environ[name], f"{role} settings: environment variable {name}"), role)
     if reference.startswith("hadoop:"):
         return ClientConfig(_of_container(reference.removeprefix("hadoop:"), role), role)
@@ -248,9 +252,13 @@ def _of_container(name: str, role: str) -> dict[str, str]:
     try:
         secret = tokens.secret_here(name)
     except KeyError:
-        raise InputError(f"{where} are not there: {tokens.FILE_VARIABLE} is not set. Only YARN sets it.") from None
+        raise InputError(
+            f"{where} are not there",
+            f"{tokens.FILE_VARIABLE} is not set, and only YARN sets it",
+            "Submit the job through its operator.",
+        ) from None
     except (OSError, ValueError) as e:
-        raise InputError(f"{where} can't be read: {e}.") from None
+        raise InputError(f"{where} can't be read", str(e)) from None
     if secret is None:
-        raise InputError(f"{where} hold no secret {name!r}. Submit the job through its operator.")
+        raise InputError(where, f"they hold no secret {name!r}", "Submit the job through its operator.")
     return of_json(secret, f"{where}: {name!r}")

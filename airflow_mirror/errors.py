@@ -60,6 +60,11 @@ class MirrorError(Exception):
         also = [f"  also: {note}" for note in getattr(self, "__notes__", ())]
         return "\n".join([self.what.removesuffix("."), *(why if self.cause else []), *do, *also])
 
+    @property
+    def what_and_why(self) -> str:
+        """What and why, on one line: for who knows better what to do."""
+        return f"{self.what}: {self.cause}" if self.cause else self.what
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Between processes an error keeps its text, and is not made again."""
         return Exception.__new__, (type(self), *self.args), vars(self)

@@ -21,13 +21,13 @@ def read_text(path: Path, what: str, remedy: str = "Check the path.", encoding: 
     try:
         content = path.read_bytes()
     except OSError as e:
-        raise InputError(f"{what} can't be read: {e.strerror or e}. {remedy}") from None
+        raise InputError(f"{what} can't be read", str(e.strerror or e), remedy) from None
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in content[:2]:
         raise InputError(what, "it is in UTF-16, as editors and PowerShell of Windows write it", "Save it as UTF-8.")
     try:
         return content.removeprefix(codecs.BOM_UTF8).decode(encoding)
     except UnicodeDecodeError:
-        raise InputError(f"{what} is no text in UTF-8. Save it as UTF-8.") from None
+        raise InputError(what, "it is no text in UTF-8", "Save it as UTF-8.") from None
 
 
 def json_of(text: str) -> Any:

@@ -48,11 +48,11 @@ def of_json(path: Path) -> list[Mapping[str, str]]:
     try:
         found = parsed(read_text(path, where))
     except ValueError as e:
-        raise InputError(f"{where} holds no JSON: {e}.") from e
+        raise InputError(f"{where} holds no JSON", str(e), "Export the connector's config again.") from e
     each = found if isinstance(found, list) else _expanded(found)
     configs = [one.get("config", one) if isinstance(one, dict) else None for one in each]
     if not all(isinstance(config, dict) for config in configs):
-        raise InputError(f"{where} must hold a connector, or a list of them. Export its config.")
+        raise InputError(where, "it holds something else than a connector, or a list of them", "Export its config.")
     return [{key: _text(where, key, value) for key, value in config.items()} for config in configs if config is not None]
 
 

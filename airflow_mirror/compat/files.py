@@ -41,8 +41,11 @@ class Brought:
         """
         targets = {target for _, target in self.mirrors}
         if wrong := sorted(set(clusters) - targets):
-            known = ", ".join(sorted(targets))
-            raise InputError(f"clusters {' '.join(wrong)}: no enabled flow leads there. Known: {known}.")
+            raise InputError(
+                f"clusters {' '.join(wrong)}",
+                "no enabled flow leads there",
+                f"Name some of these: {', '.join(sorted(targets))}.",
+            )
         return {flow: fields for flow, fields in self.mirrors.items() if not clusters or flow[1] in clusters}
 
 
@@ -93,8 +96,10 @@ def declare(paths: Sequence[Path]) -> Declared:
             drivers.append(driver.read(entries))
     if len(drivers) + bool(configs) != 1:
         raise InputError(
+            ", ".join(map(str, paths)),
             "one connect-mirror-maker.properties is read at a time, or the files of connectors: two would each have "
-            "their own idea of a cluster. Give one of them."
+            "their own idea of a cluster",
+            "Give one of them.",
         )
     return connectors.read(configs) if configs else drivers[0]
 

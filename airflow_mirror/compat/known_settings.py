@@ -50,7 +50,7 @@ def of_json(text: str, where: str) -> dict[str, str]:
     with suppress(ValueError):
         settings = parsed(text)
     if not isinstance(settings, dict):
-        raise InputError(f'{where} holds no JSON object. Write it as {{"bootstrap.servers": "broker1:9092", ...}}.')
+        raise InputError(where, "it holds no JSON object", 'Write it as {"bootstrap.servers": "broker1:9092", ...}.')
     return settled(settings, where)
 
 
@@ -73,7 +73,7 @@ def of_properties(text: str, where: str, others: Container[str] = ()) -> dict[st
         if not (separator and (_is_known(key) or key in others)):
             _refuse_java(line.strip(), goes_on, at)
         if not separator:
-            raise InputError(f"{at} is no 'key=value'.")
+            raise InputError(at, "it is no 'key=value'", "Write it as one; a comment begins with '#'.")
         if (is_secret(key) or key in _USERS) and value != value.strip():
             cause = "ends in a blank, which librdkafka keeps and Java's clients don't"
             raise InvalidSetting(at, key, cause, f"Remove it; if it belongs to the value, {_AS_JSON}")
@@ -91,7 +91,7 @@ def _refuse_java(line: str, goes_on: bool, where: str) -> None:
     if found is not None and _is_known(found[1]):
         raise InvalidSetting(where, found[1], "is not followed by '='", f"{_JAVA} {found[1]}=VALUE")
     if goes_on:
-        raise InputError(f"{where} goes on a line that ends in a backslash. {_JAVA} all of a value in its line.")
+        raise InputError(where, "it goes on a line that ends in a backslash", f"{_JAVA} all of a value in its line.")
 
 
 def settled(given: Mapping[str, object], where: str) -> dict[str, str]:

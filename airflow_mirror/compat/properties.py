@@ -53,7 +53,7 @@ def parse(text: str, name: str = "the text") -> list[Entry]:
             line += len(_LINE_END.findall(one.source))
     except ValueError:  # it quotes the text
         cause = r"\u is not followed by four hexadecimal digits"
-        raise InputError(f"{name}, line {line}: {cause}. Write a backslash as two.") from None
+        raise InputError(f"{name}, line {line}", cause, "Write a backslash as two.") from None
     return entries
 
 

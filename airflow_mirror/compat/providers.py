@@ -75,11 +75,11 @@ class Providers:
                 return match[0]
             path, wanted, where = match[3] or "", match[4], f"{key}={match[0]}"
             if match[1] in self._limits and not self._limits[match[1]](path, wanted):
-                raise InputError(f"{where}: config.providers.{match[1]}.param keeps it out. Correct one of them.")
+                raise InputError(where, f"config.providers.{match[1]}.param keeps it out", "Correct one of them.")
             found = _READ[class_name](path, wanted, where)
             if found is None:
                 raise InputError(
-                    f"{where}: {wanted!r} is not there. Correct the reference, or provide it on this machine."
+                    where, f"{wanted!r} is not there", "Correct the reference, or provide it on this machine."
                 )
             return found
 
@@ -114,13 +114,13 @@ def _of_file(path: str, wanted: str, where: str) -> str | None:
         # no broker takes such a password, and nothing would say that the file is at fault.
         return properties.as_java_keeps(Path(path), "utf-8").get(wanted)
     except InputError as e:
-        raise InputError(f"{where}: {e}") from None
+        raise InputError(f"{where}: {e.what}", e.cause, e.remedy) from None
 
 
 def _of_directory(path: str, wanted: str, where: str) -> str | None:
     file = Path(path, wanted)
     if file.parent != Path(path):  # DirectoryConfigProvider reads regular files of that directory alone
-        raise InputError(f"{where}: {wanted!r} is no file of {path!r}.")
+        raise InputError(where, f"{wanted!r} is no file of {path!r}", "Correct the reference.")
     return read_text(file, f"{where}: {file}") if file.exists() else None
 
 

@@ -126,12 +126,14 @@ def _asked(arguments: argparse.Namespace) -> tuple[Mirror, Flow, ClientConfig, C
     """
     if not arguments.config:
         if arguments.flow:
-            raise InputError("--flow is for a file of MirrorMaker 2: name it (--config).")
+            raise InputError("--flow is for a file of MirrorMaker 2", "none is named", "Name it (--config).")
         mirror = mirror_of(arguments)
         flow = Flow(source=mirror.source_alias or mirror.source, separator=mirror.separator)
         return mirror, _named(arguments, flow), *both_of(arguments, mirror)
     if arguments.mirror or arguments.source or arguments.target:
-        raise InputError("--config says what --mirror, --source and --target would say. Give either.")
+        raise InputError(
+            "--config is given beside --mirror, --source or --target", "it says what these would say", "Give either."
+        )
     brought = file.read([Path(path) for path in arguments.config], arguments.flow)
     return mirror_of(arguments, brought.mirror), _named(arguments, brought.flow), brought.source, brought.target
 

@@ -14,7 +14,7 @@ from airflow_mirror.cutover.signing import load_public
 from airflow_mirror.errors import InputError
 from airflow_mirror.ledger.chain import links
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.wording import count
+from airflow_mirror.wording import count, some
 
 _TEXT = """\
 Prove reports of a mirror's cutovers (report.json), offline: each matches the digest in its link, and the links of
@@ -40,8 +40,8 @@ def add(commands: Any) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     key = None if arguments.key is None else load_public(arguments.key)
     texts = {file: read_text(Path(file), file) for file in arguments.files}
-    if len(texts) != len(arguments.files):
-        raise InputError("a file is named twice.")
+    if twice := sorted({file for file in arguments.files if arguments.files.count(file) > 1}):
+        raise InputError("files are named twice", some(twice), "Name each file once.")
     decided, reports = None, prove(texts, key)
     if arguments.target is not None:
         with target_of(arguments) as target:

@@ -76,7 +76,11 @@ def _named(arguments: argparse.Namespace, mirror: Mirror) -> tuple[str, str]:
     for role in ("source", "target"):
         given = getattr(arguments, role)
         if given is None and arguments.mirror is None:
-            raise InputError(f"--{role} is missing: name the cluster, or a Mirror that names its connection (--mirror).")
+            raise InputError(
+                f"--{role} is missing",
+                "no Mirror is given that names its connection",
+                "Name the cluster, or a Mirror (--mirror).",
+            )
         found.append(given or getattr(mirror, role))
     return found[0], found[1]
 
@@ -104,7 +108,7 @@ def config_of(name: str, role: str) -> ClientConfig:
     # As Airflow's own command line: outside of a task its SDK asks the database for connections only then.
     os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
     if (hooks := hooks_of("kafka")) is None:
-        raise InputError(f"{_neither(name, role)}; Airflow is not installed. Correct the path.")
+        raise InputError(_neither(name, role), "Airflow is not installed", "Correct the path.")
     try:
         config: ClientConfig = hooks.MirrorKafkaHook(name, role).config()
         return config

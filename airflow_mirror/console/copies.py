@@ -117,11 +117,17 @@ def _followed(arguments: argparse.Namespace) -> TailRequest:
     if arguments.reverse_of is None:
         return _asked(TailRequest, arguments)
     if arguments.target is None:
-        raise InputError("--target is missing: the target of the mirror that was cut over.")
+        raise InputError(
+            "--target is missing", "--reverse-of needs the target of the mirror that was cut over", "Name that cluster."
+        )
     way, named = way_of(arguments, arguments.reverse_of)
     plan, read, write = way.plan, reference(arguments.target, "target"), reference(named, "source")
     if arguments.mirror or arguments.plan or mirror_of(arguments, plan.mirror) != plan.mirror:
-        raise InputError("--reverse-of says what is copied back. Leave out --mirror, --plan and what describes a Mirror.")
+        raise InputError(
+            "--mirror, --plan or what describes a Mirror is given beside --reverse-of",
+            "--reverse-of says what is copied back",
+            "Leave out --mirror, --plan and what describes a Mirror.",
+        )
     with ClusterAdmin(load(read, "source")) as source, ClusterAdmin(load(write, "target")) as target:
         sync_plan(plan, source, target, hold=True)
     # No file: the old source's ledger has the plan, for whoever begins again.

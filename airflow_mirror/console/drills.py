@@ -67,7 +67,11 @@ def _run(arguments: argparse.Namespace) -> None:
             return
         if not drills:
             known = ", ".join(sorted(DRILL.under(state_of(target, DRILL.below(), keys_only=True).read()))) or "none"
-            raise InputError(f"--mirror {name}: the target knows of no drill of it. It knows drills of: {known}.")
+            raise InputError(
+                f"--mirror {name}: the target knows of no drill of it",
+                f"it knows drills of: {known}",
+                "Correct the name.",
+            )
         if run is not None:
             _clean_up(its, arguments)
             end(ledger, name, run)
@@ -87,14 +91,22 @@ def _clean_up(drills: Drills, arguments: argparse.Namespace) -> None:
     drill = drills.of(arguments.clean_up)
     if drill is None:
         known = ", ".join(one.run for one in drills.all() if one.topics) or "none"
-        raise InputError(f"--clean-up {arguments.clean_up}: no drill has this name. Drills that left topics: {known}.")
+        raise InputError(
+            f"--clean-up {arguments.clean_up}: no drill has this name",
+            f"drills that left topics: {known}",
+            "Correct the name.",
+        )
     if arguments.source is None:
-        raise InputError("--clean-up needs --source as well: a drill has topics and groups on both sides.")
+        raise InputError(
+            "--clean-up needs --source as well", "a drill has topics and groups on both sides", "Name the drill's source."
+        )
     source = config_of(arguments.source, "source")
     with ClusterAdmin(source) as admin:
         if drill.source_id != (its_id := admin.cluster_id()):
             raise InputError(
-                f"--source {arguments.source} has cluster id {its_id}, the drill's had {drill.source_id}. Name that one."
+                f"--source {arguments.source} has cluster id {its_id}",
+                f"the drill's had {drill.source_id}",
+                "Name that one.",
             )
     topics = list(drill.topics)
     left = clean_up_drill(drill, [source, config_of(arguments.target, "target")], arguments.prefix, drills.mirror)

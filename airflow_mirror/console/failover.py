@@ -53,9 +53,15 @@ def add(commands: Any) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     if arguments.after != (arguments.source is not None):
-        raise InputError("--after needs --source, and nothing else does: a failover asks no source.")
+        raise InputError(
+            "--after needs --source, and nothing else does", "a failover asks no source", "Give both, or neither."
+        )
     if arguments.yes and arguments.after or arguments.force and not arguments.yes:
-        raise InputError("--yes fails over, --after looks behind it, and --force is for --yes.")
+        raise InputError(
+            "--yes, --after and --force don't go together like this",
+            "--yes fails over, --after looks behind it, and --force is for --yes",
+            "Give --after alone, or --yes, with --force or without.",
+        )
     name = arguments.mirror
     with target_of(arguments) as target:
         if arguments.after:

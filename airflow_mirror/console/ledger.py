@@ -126,7 +126,9 @@ def _restore(arguments: argparse.Namespace) -> None:
         text = sys.stdin.read() if arguments.file == "-" else read_text(Path(arguments.file), arguments.file)
         exported = json.loads(text)
     except ValueError as e:
-        raise InputError(f"{arguments.file} can't be read as JSON: {e}") from None
+        raise InputError(
+            f"{arguments.file} can't be read as JSON", str(e), "Give what 'airflow-mirror ledger export' has written."
+        ) from None
     with target_of(arguments) as target:
         count = restore(target, exported)
         print(f"restored: {count} records; {len(owned_topics(Ledger(target)))} topics belong to mirrors")

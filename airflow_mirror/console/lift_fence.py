@@ -126,7 +126,7 @@ def _decided(arguments: argparse.Namespace, target: ClusterAdmin) -> FenceState 
         return None
     if (last_hash(values, name) or fence_state(values, name)) is None and runs_of(arguments) is None:
         known = ", ".join(sorted({*LAST_PLAN.under(values), *FENCE.under(values)})) or "none"
-        raise InputError(f"--mirror {name}: the target does not know it. It knows: {known}.")
+        raise InputError(f"--mirror {name}: the target does not know it", f"it knows: {known}", "Correct the name.")
     return fence_state(values, name)
 
 
@@ -169,4 +169,4 @@ def source_of(arguments: argparse.Namespace, target: ClusterAdmin, fence: FenceS
             raise PlanNotKept(name, "none")
         return on.plan(name, plan_hash).mirror.source
     except (PlanNotKept, TryAgain, LedgerLost) as e:
-        raise InputError(f"which cluster is the source, only the plan says. Use --source. ({e})") from None
+        raise InputError("which cluster is the source, only the plan says", e.what_and_why, "Use --source.") from None

@@ -46,7 +46,11 @@ def _run(arguments: argparse.Namespace) -> None:
         values = reports_of(target, name).read()
         if not (runs := REPORT.under(values, name)):
             known = ", ".join(sorted(REPORT.under(state_of(target, REPORT.below(), keys_only=True).read()))) or "none"
-            raise InputError(f"--mirror {name}: the target has no report of a cutover of it. It has of: {known}.")
+            raise InputError(
+                f"--mirror {name}: the target has no report of a cutover of it",
+                f"it has of: {known}",
+                "Correct the name, or cut over first.",
+            )
     if arguments.html is None and arguments.json is None:
         _print(values, name)
         return
@@ -54,7 +58,7 @@ def _run(arguments: argparse.Namespace) -> None:
     run = asked if asked in runs else job_name(asked)  # as whoever has cut over has named it
     text = text_in(values, name, run)
     if text is None:
-        raise InputError(f"--run {run}: there is no report of it. There are: {', '.join(runs)}.")
+        raise InputError(f"--run {run}: there is no report of it", f"there are: {', '.join(runs)}", "Name one of these.")
     if arguments.json is not None:
         _write(arguments.json, text + "\n")
     if arguments.html is not None:

@@ -104,7 +104,9 @@ def _known(arguments: argparse.Namespace, side: str) -> _Known:
             release = version or release_of(admin.wire)
             return _Known(principal, admin.config.bootstrap, release, is_open_by_default(admin))
     if arguments.principal is None:
-        raise InputError(f"--principal is missing: say whose rights these are, or name the cluster with --{side}.")
+        raise InputError(
+            "--principal is missing", "nothing says whose rights these are", f"Name it, or the cluster with --{side}."
+        )
     return _Known(arguments.principal, f"{side}:9092", version or NEWEST)
 
 

@@ -90,13 +90,17 @@ def _parts(
     whole, begun = (_last(name, source, target, ledger) for name in (arguments.mirror, arguments.to))
     if whole is None:
         raise InputError(
-            f"mirror {arguments.mirror!r} has no plan on this target. 'airflow-mirror status' lists the mirrors."
+            f"mirror {arguments.mirror!r} has no plan on this target",
+            "its ledger names none",
+            "'airflow-mirror status' lists the mirrors.",
         )
     patterns = parse("topics", arguments.topics, commas=True)
     every = {t.source_topic for one in (whole, begun) if one is not None for t in one.topics}
     topics = [topic for topic in every if matches(patterns, topic)]
     if not topics:
-        raise InputError(f"--topics {arguments.topics}: mirror {arguments.mirror!r} copies none of these.")
+        raise InputError(
+            f"--topics {arguments.topics}", f"mirror {arguments.mirror!r} copies none of these", "Correct the patterns."
+        )
     names, selected = _groups_of(whole, source)
     # As the plan for the night has it: an application's internal topics are its own, whoever commits positions there.
     internal = streams(elsewhere(source.topic_names(), every, names, {}))
@@ -134,7 +138,12 @@ def _last(name: str, source: ClusterAdmin, target: ClusterAdmin, ledger: Ledger)
     plan = ledger_store.fetch(plan_hash, name, target, ledger)
     between = source.cluster_id(), target.cluster_id()
     if (plan.source_cluster_id, plan.target_cluster_id) != between:
-        raise InputError(f"mirror {name!r} is one between other clusters: its source is {plan.source_cluster_id}.")
+        raise InputError(
+            f"mirror {name!r} is one between other clusters",
+            f"it copies from {plan.source_cluster_id} to {plan.target_cluster_id}, and these are "
+            f"{' and '.join(map(str, between))}",
+            "Name its clusters (--source, --target).",
+        )
     return plan
 
 

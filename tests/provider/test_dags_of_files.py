@@ -60,7 +60,8 @@ def test_a_file_is_read_without_its_secrets_and_refused_without_a_retry(bag: Any
     both = read({"files": [str(file)], "clusters": []})
     assert [one["name"] for one in both] == ["dc1-to-dc2", "dc2-to-dc1"] and "hunter2" not in str(both)
     assert [one["name"] for one in read({"files": [str(file)], "clusters": ["dc1"]})] == ["dc2-to-dc1"]
-    with pytest.raises(AirflowFailException, match="clusters dc3: no enabled flow leads there. Known: dc1, dc2"):
+    said = r"clusters dc3\n  why: no enabled flow leads there\n  do:  Name some of these: dc1, dc2"
+    with pytest.raises(AirflowFailException, match=said):
         read({"files": [str(file)], "clusters": ["dc3"]})
     store = file.with_name("x.jks")
     store.write_bytes(b"\xfe\xed\xfe\xed")

@@ -77,7 +77,7 @@ def test_a_file_that_is_just_written_counts_when_it_is(
     [
         (None, InputError, "can't be read: No such file"),
         ("", MissingSetting, "'bootstrap.servers' is not set"),
-        ("bootstrap.servers", InputError, "line 1 is no 'key=value'"),
+        ("bootstrap.servers", InputError, "line 1: it is no 'key=value'"),
         ("bootstrap.servers= , ", MissingSetting, "'bootstrap.servers' is not set"),
     ],
 )
@@ -146,8 +146,8 @@ JAVA = "This is librdkafka's format, not Java's: write "
         ("security.protocol: SSL", f"line 2: security.protocol is not followed by '='. {JAVA}security.protocol=VALUE."),
         ("sasl.password: s3cr3t=abc", f"line 2: sasl.password is not followed by '='. {JAVA}sasl.password=VALUE."),
         ("sasl.password s3cr3t", f"{JAVA}sasl.password=VALUE."),
-        ("ssl.cipher.suites=A,\\\n  s3cr3t", f"line 3 goes on a line that ends in a backslash. {JAVA}all of a value"),
-        ('sasl.jaas.config=X required \\\n username="s3cr3t" \\\n password="s3cr3t";', "line 3 goes on a line that ends"),
+        ("ssl.cipher.suites=A,\\\n  s3cr3t", f"line 3: it goes on a line that ends in a backslash. {JAVA}all of a value"),
+        ('sasl.jaas.config=X required \\\n username="s3cr3t" \\\n password="s3cr3t";', "line 3: it goes on a line"),
         ("bootstrap.servers=s3cr3t\\:9092", "line 2: bootstrap.servers has a backslash as Java writes one."),
         ("bootstrap.servers=a:1,\\", "line 2: bootstrap.servers address 2 has a backslash. This is librdkafka's"),
         ("ssl.ca.location=C\\:\\\\s3cr3t", f"has a backslash as Java writes one. {JAVA}the value as it is; if"),

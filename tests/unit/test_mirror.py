@@ -87,9 +87,9 @@ def test_a_key_without_a_value_names_no_principal(tmp_path: Path) -> None:
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     file = tmp_path / "mirror.yaml"
     file.write_bytes(b"name: \xff\xfe")
-    with pytest.raises(InputError, match=r"mirror.yaml' is no text in UTF-8"):
+    with pytest.raises(InputError, match=r"mirror.yaml': it is no text in UTF-8"):
         Mirror.from_file(file)
-    with pytest.raises(InputError, match=r"source settings: file '.*mirror.yaml' is no text in UTF-8"):
+    with pytest.raises(InputError, match=r"source settings: file '.*mirror.yaml': it is no text in UTF-8"):
         load(str(file), "source")
 
 

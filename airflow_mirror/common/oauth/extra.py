@@ -18,6 +18,7 @@ def library(module: str, package: str, extra: str, needs: str, more: str = "") -
         return importlib.import_module(module)
     except ImportError as e:
         raise InputError(
-            f"{needs} needs the Python package {package}, which can't be imported ({e})",
-            remedy=f"Install it where the mirror runs, and on executors: pip install 'airflow-mirror[{extra}]'.{more}",
+            f"{needs} needs the Python package {package}",
+            f"it can't be imported ({e})",
+            f"Install it where the mirror runs, and on executors: pip install 'airflow-mirror[{extra}]'.{more}",
         ) from None

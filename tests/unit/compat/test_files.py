@@ -423,7 +423,8 @@ def test_connectors_may_begin_with_a_byte_order_mark_and_have_numbers_as_they_ar
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [("{", "holds no JSON"), ("[1]", "must hold a connector"), ("[" * 100_000, "nested too deeply")]
+    ("text", "says"),
+    [("{", "holds no JSON"), ("[1]", "something else than a connector"), ("[" * 100_000, "nested too deeply")],
 )
 def test_a_file_that_is_no_connector_is_named(text: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=says):

@@ -60,7 +60,7 @@ def test_the_last_drill_is_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.usefixtures("state")
 def test_mirror_without_drills_is_told_which_have_some(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["drills", "--target", "dst", "--mirror", "m"]) == 2
-    assert "no drill of it. It knows drills of: dr-drill." in capsys.readouterr().err
+    assert "no drill of it\n  why: it knows drills of: dr-drill\n" in capsys.readouterr().err
 
 
 def drilling(ledger: Ledger) -> list[str]:
@@ -111,12 +111,12 @@ def test_what_another_source_has_is_not_looked_for_on_this_one(
     Drills(state, "dr-drill").save(Drill(run="friday", at_ms=9, topics=["there"], source_id="one"))
     src.cluster_id = "two"
     assert [clean_up("friday", "--source", "src"), clean_up("friday"), clean_up("nobody")] == [2, 2, 2]
-    other, none, unknown = capsys.readouterr().err.splitlines()
-    assert "has cluster id two, the drill's had one" in other and "--clean-up needs --source" in none
-    assert "no drill has this name. Drills that left topics: friday, sunday." in unknown
+    said = capsys.readouterr().err
+    assert "has cluster id two\n  why: the drill's had one" in said and "--clean-up needs --source" in said
+    assert "no drill has this name\n  why: drills that left topics: friday, sunday" in said
     drills = Drills(state, "dr-drill")
-    said = module.clean_up_earlier(drills, [], "two", 9e9, "mirror-drill.")
-    assert said[0] == "there of drill friday stay: on a source with cluster id 'one'"
+    lines = module.clean_up_earlier(drills, [], "two", 9e9, "mirror-drill.")
+    assert lines[0] == "there of drill friday stay: on a source with cluster id 'one'"
     assert [one.topics for one in drills.all()] == [["there"], ["mirror-drill.1"], []]
 
 

@@ -331,7 +331,7 @@ def test_a_mirror_that_nobody_knows_is_named_with_those_that_are_known(
     monkeypatch.delitem(sys.modules, "airflow_mirror.hooks.home", raising=False)
     monkeypatch.setitem(sys.modules, "airflow", None)
     assert main(["lift-fence", "--mirror", "flwo", "--target", "dst"]) == 2
-    assert "the target does not know it. It knows: flow." in capsys.readouterr().err
+    assert "the target does not know it\n  why: it knows: flow\n" in capsys.readouterr().err
 
 
 def test_fence_that_goes_up_while_rules_are_looked_at_explains_them(target: Target) -> None:

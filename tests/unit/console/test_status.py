@@ -361,7 +361,7 @@ def test_every_enabled_flow_is_listed_and_all_must_run(
     assert main(["status", "--config", str(file)], time) == 1
     assert "never started" in capsys.readouterr().out.replace("\n", " ")
     assert main(["status", "--config", str(file), "--clusters", "A"], time) == 2
-    assert "no enabled flow leads there. Known: B, C." in capsys.readouterr().err
+    assert "no enabled flow leads there\n  do:  Name some of these: B, C." in capsys.readouterr().err
 
 
 def test_a_flow_that_failed_before_the_ledger_knew_it_says_why(
