@@ -78,6 +78,8 @@ class AclFollower(Pass[AclFollowReport]):
         """
         values = self._ledger.values()
         kept, beside = partial(kept_topics, values, plan), opened_beside(values, plan)
+        # Before the rules are read: where the direction is turned meanwhile they are of the round before.
+        turned = generation(values, plan.mirror.name)
         plan = replace(plan, topics=tuple(ours(self._sides, plan, report)))
         try:
             acls = sync_acls(
@@ -98,7 +100,7 @@ class AclFollower(Pass[AclFollowReport]):
             return
         report.add(acls)
         if acls.is_enforced:  # who has lost its authorizer has taken no right back: what was noted stays
-            self._note(plan, acls)
+            self._note(acls, turned)
         self._log(acls)
 
     def _no_fence(self) -> OfFence:
@@ -111,10 +113,8 @@ class AclFollower(Pass[AclFollowReport]):
             raise _FenceStands
         return OfFence(decided=f"{there['id']} {there['phase']}")
 
-    def _note(self, plan: Plan, acls: AclReport) -> None:
-        name = plan.mirror.name
-        of = generation(self._sides.ledger.values(), name)
-        if to_note := seen_acls.changed(name, self._state.read(), acls.diff.later, of):
+    def _note(self, acls: AclReport, turned: int) -> None:
+        if to_note := seen_acls.changed(self._sides.mirror.name, self._state.read(), acls.diff.later, turned):
             with self._granted() as permit:
                 self._state.write(to_note, permit)
 

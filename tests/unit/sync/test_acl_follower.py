@@ -119,6 +119,19 @@ def test_rules_are_noted_anew_once_the_direction_has_changed(world: World) -> No
     assert seen_acls.last_seen("m", world.state, 3) == (WRITE,) and seen_acls.last_seen("m", world.state) is None
 
 
+def test_rules_that_were_read_before_the_direction_was_turned_are_of_the_round_before(world: World) -> None:
+    armed = Direction(generation=3, primary="s", by="armed", attempt="monday", plan="x", at="noon")
+    read = world.target.describe_acls
+
+    def turned_meanwhile(**what: Any) -> Any:
+        world.ledger.decide(lambda _: turn("m", armed))
+        return read(**what)
+
+    world.target.describe_acls = turned_meanwhile  # type: ignore[method-assign]
+    world.follow()
+    assert seen_acls.last_seen("m", world.state, 3) is None and seen_acls.last_seen("m", world.state) == (WRITE,)
+
+
 def test_topics_that_a_broker_does_not_list_yet_take_no_rule_from_the_note(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
