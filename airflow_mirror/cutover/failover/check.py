@@ -310,7 +310,8 @@ def failed_over(on: Side, mirror: str) -> tuple[Plan, Direction]:
 def lost(on: Side, plan: Plan, now_ms: int) -> Losses:
     """Return what would be lost if the copy ended here."""
     target = on.admin
-    seen = notes.load(plan.mirror.name, on.state(notes.prefix(plan.mirror.name)).read(), plan.created_at)
+    noted = notes.load(plan.mirror.name, on.state(notes.prefix(plan.mirror.name)).read())
+    seen = notes.since(noted, plan.created_at)
     # Behind the notes. While a tail still copies, the target may have more than the last noted ends: counted as `beyond`,
     # and not as a loss. Behind the taken lease the copy moves no more.
     copied = copied_to(target, plan)

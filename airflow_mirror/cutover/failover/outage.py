@@ -63,7 +63,7 @@ def source_lost(on: Side, noted: State, mirror: str, lost_after_s: float) -> Out
         return None  # whatever the tail says, and so without listening for it
     said = tail_of(on, tail)
     if seen is not None:  # only now: to find a plan all of the state is read
-        seen = notes.load(mirror, noted.read(), _planned_at(on, tail))
+        seen = _of_this_round(on, tail, seen)
     missed_ms = None if seen is None else seen.missed_ms
     if said.saw(age_s, lost_after_s) or (said.status not in (RUNNING, LOST) and missed_ms is None):
         return None
@@ -75,12 +75,12 @@ def source_lost(on: Side, noted: State, mirror: str, lost_after_s: float) -> Out
     )
 
 
-def _planned_at(on: Side, tail: ActiveTail) -> str:
+def _of_this_round(on: Side, tail: ActiveTail, seen: notes.SourceEnds) -> notes.SourceEnds | None:
     try:
         # As it was made, which is read once.
-        return on.plan(tail.name, tail.plan, tail.plan).created_at
+        return notes.since(seen, on.plan(tail.name, tail.plan, tail.plan).created_at)
     except InputError:  # it is gone, or a newer version's: nobody knows, and an outage is told rather than not
-        return ""
+        return seen
 
 
 @dataclass(kw_only=True)

@@ -105,15 +105,18 @@ def is_newer(mirror: str, values: Mapping[str, bytes]) -> bool:
     return LOOKED.at(values, mirror) is not None and load(mirror, values) is None
 
 
-def load(mirror: str, values: Mapping[str, bytes], planned_at: str = "") -> SourceEnds | None:
-    """Return what was seen; None if nobody looked, or as far as this version can't read it.
+def load(mirror: str, values: Mapping[str, bytes]) -> SourceEnds | None:
+    """Return what was seen; None if nobody looked, or as far as this version can't read it."""
+    return LOOKED.load(partial(_seen, mirror, values), values, mirror)
 
-    :param planned_at: when the plan was made by which a loss is judged, ISO 8601: a note of before that is of a disaster
-        that is over, since the plan has read the source later. Empty: all notes count.
+
+def since(seen: SourceEnds | None, planned_at: str) -> SourceEnds | None:
+    """Return what was seen, unless it is of a disaster that is over: a plan that was made later has read the source.
+
+    :param planned_at: when the plan was made by which a loss is judged, ISO 8601.
     """
-    seen = LOOKED.load(partial(_seen, mirror, values), values, mirror)
-    since_ms = datetime.fromisoformat(planned_at).timestamp() * 1000 if planned_at else 0.0
-    return None if seen is None or max(seen.at_ms, seen.missed_ms or 0) < since_ms else seen
+    planned_ms = datetime.fromisoformat(planned_at).timestamp() * 1000
+    return None if seen is None or max(seen.at_ms, seen.missed_ms or 0) < planned_ms else seen
 
 
 def _seen(mirror: str, values: Mapping[str, bytes], look: Mapping[str, Any]) -> SourceEnds:
