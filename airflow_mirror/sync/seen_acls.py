@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import NamedTuple
 
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.ledger.records import GRANTED, LATER
@@ -49,20 +49,21 @@ def changed(
 
 
 def last_seen(mirror: str, state: State, generation: int = 0) -> tuple[Acl, ...] | None:
-    """Return the rules that were noted; None if nobody has let rules follow.
+    """Return the rules that were noted; None if nobody has let rules follow since this generation of the direction.
 
-    :param generation: since which generation of the mirror's direction.
     :raises LedgerNewer: a newer version of the package wrote them.
     """
-    noted = _read(mirror, state.read())
-    return noted.get(generation) if noted is not None else None
+    note = _read(mirror, state.read())
+    return note.rules if note is not None and note.generation == generation else None
 
 
-def _read(mirror: str, noted: Mapping[str, bytes]) -> dict[int, tuple[Acl, ...]] | None:
-    """Return the rules by the generation of which they are."""
+class _Note(NamedTuple):
+    generation: int
+    rules: tuple[Acl, ...]
 
+
+def _read(mirror: str, noted: Mapping[str, bytes]) -> _Note | None:
     # A rule that is half read would allow more: a field that is not known is one too many.
-    def read(found: Mapping[str, Any]) -> dict[int, tuple[Acl, ...]]:
-        return {found.get("generation", 0): tuple(Acl(**rule) for rule in found["rules"])}
-
-    return LATER.load(read, noted, mirror)
+    return LATER.load(
+        lambda note: _Note(note.get("generation", 0), tuple(Acl(**rule) for rule in note["rules"])), noted, mirror
+    )
