@@ -11,6 +11,7 @@ from typing import NamedTuple
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.errors import BrokerError, MissingRight
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.groups import UNSEEN_COORDINATORS
 from airflow_mirror.kafka.held import holders
 from airflow_mirror.kafka.model import ConfigEntry, GroupPosition, TopicInfo
 from airflow_mirror.kafka.quotas import QuotaEntity, limits_of
@@ -221,6 +222,16 @@ def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str], be
 def hides_groups(cluster: ClusterAdmin) -> bool:
     """Return whether a cluster may have groups that it does not list to us: Kafka leaves them out, without an error."""
     return bool(unlisted(cluster, [uuid.uuid4().hex]))  # no rule names it: who may describe it may describe all
+
+
+def why_hidden(role: str, *, hides: bool, sees_coordinators: bool) -> list[str]:
+    """Return why a cluster may have groups that it does not list, as lines for people: Kafka says no error.
+
+    :param hides: as :func:`hides_groups` says. :param sees_coordinators: as `ClusterAdmin.sees_group_coordinators` says.
+    """
+    why = ["the principal lacks Describe on group *"] if hides else []
+    why += [] if sees_coordinators else [UNSEEN_COORDINATORS[1]]
+    return [f"some groups of the {role}, perhaps: {one}" for one in why]
 
 
 def hidden_groups(cluster: ClusterAdmin, groups: Collection[str]) -> list[MissingRight]:

@@ -11,7 +11,7 @@ never less.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,8 @@ from airflow_mirror.cutover.failover.groups import positions_of
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.errors import InputError, NoOffsetMap
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.groups import UNSEEN_COORDINATORS
 from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
-from airflow_mirror.mirror import Mirror
-from airflow_mirror.plan.inventory import hides_groups, unlisted
+from airflow_mirror.plan.inventory import hides_groups, unlisted, why_hidden
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.requirements import require_exclusive_topics
 from airflow_mirror.sync.group_translation import Translate
@@ -131,9 +129,11 @@ def look(mirror: str, source: ClusterAdmin, target: ClusterAdmin) -> Outlook:
     # Last: most of a plan that is months old were deleted since, and must not hide those that would lose something.
     groups += [GroupOutlook(group=group, partitions=0, unplaced=[_UNLISTED]) for group in _unlisted(source, plan, listed)]
     left = tuple(groups_left_behind(source, plan.mirror, topics))
-    return Outlook(
-        mirror=mirror, at_ms=at_ms, groups=tuple(groups), left_behind=left, hidden=tuple(_hidden(source, plan.mirror))
-    )
+    hidden = why_hidden(
+        source.role, hides=not plan.mirror.names_its_groups and hides_groups(source),
+        sees_coordinators=source.sees_group_coordinators(),
+    )  # fmt: skip
+    return Outlook(mirror=mirror, at_ms=at_ms, groups=tuple(groups), left_behind=left, hidden=tuple(hidden))
 
 
 def _unlisted(source: ClusterAdmin, plan: Plan, listed: Collection[str]) -> list[str]:
@@ -141,14 +141,6 @@ def _unlisted(source: ClusterAdmin, plan: Plan, listed: Collection[str]) -> list
     planned = set(filter(plan.mirror.selects_group, plan.groups)).difference(listed)
     # One that may not be seen the plan could not see either.
     return sorted({*planned, *unlisted(source, sorted({*plan.mirror.named_groups}.difference(listed)))})
-
-
-def _hidden(source: ClusterAdmin, mirror: Mirror) -> Iterator[str]:
-    perhaps = "some groups of the source, perhaps"
-    if not mirror.names_its_groups and hides_groups(source):
-        yield f"{perhaps}: the principal lacks Describe on group *"
-    if not source.sees_group_coordinators():
-        yield f"{perhaps}: {UNSEEN_COORDINATORS[1]}"
 
 
 class _Places:

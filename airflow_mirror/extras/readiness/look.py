@@ -14,11 +14,11 @@ from airflow_mirror.extras.readiness.external_state import REGISTRY_TOPIC
 from airflow_mirror.extras.readiness.logs import Limits
 from airflow_mirror.extras.readiness.race import Log
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.groups import CONSUMERS, UNSEEN_COORDINATORS
+from airflow_mirror.kafka.groups import CONSUMERS
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition
 from airflow_mirror.plan import Plan, holes
 from airflow_mirror.plan.findings import Questions
-from airflow_mirror.plan.inventory import hides_groups, is_tiered, read_topics
+from airflow_mirror.plan.inventory import hides_groups, is_tiered, read_topics, why_hidden
 from airflow_mirror.verify.partition import data_batches
 from airflow_mirror.wire.topology import ProducerState
 
@@ -119,10 +119,9 @@ def ask_groups(
     :param hidden: takes a line where some may be missing: Kafka lists what may be described, and says no error.
     """
     groups = to.ask(GROUPS, lambda: cluster.groups(every=True)) or []
-    if to.ask("rights on groups", lambda: hides_groups(cluster)):
-        hidden.append(f"some groups of the {cluster.role}, perhaps: the principal lacks Describe on group *")
-    if to.ask("coordinators of groups", cluster.sees_group_coordinators) is False:
-        hidden.append(f"some groups of the {cluster.role}, perhaps: {UNSEEN_COORDINATORS[1]}")
+    hides = to.ask("rights on groups", lambda: hides_groups(cluster))
+    sees = to.ask("coordinators of groups", cluster.sees_group_coordinators)
+    hidden += why_hidden(cluster.role, hides=bool(hides), sees_coordinators=sees is not False)
     # What its members say of it: a list has no members.
     peopled = [one.group_id for one in groups if one.protocol_type in CONSUMERS and one.has_members]
     known_by = to.ask("members of groups", lambda: cluster.describe_groups(peopled)) or {}
