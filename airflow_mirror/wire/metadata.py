@@ -6,7 +6,6 @@ A broker that has not heard of a topic reports it as nonexistent: whether that i
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
@@ -32,17 +31,6 @@ _HURRY_S = 1.0  # how long a cluster in a hurry retries requests that do not con
 # start any topic. Such a report is a rumour. It is believed after half a minute and from more than one broker. For
 # patient callers, who may have mistyped a name, it is believed once every broker has reported it and some seconds passed.
 _BELIEVED_S, _UNANIMOUS_S = 30.0, 3.0
-_importing = threading.Lock()
-
-
-def _import_protocol() -> None:
-    """Import the modules of requests and responses whole, in one thread.
-
-    They import each other. Two threads that begin at different ones at once find half of a module, or are refused as a
-    deadlock. Imported late at all, because they take a third of a second, and who asks for help needs none.
-    """
-    with _importing:
-        import kafka  # noqa: F401
 
 
 @dataclass
@@ -57,7 +45,7 @@ class Metadata(Closing):
     """Brokers and leaders as they were last heard of; see :class:`.cluster.WireCluster`, which asks them."""
 
     def __init__(self, config: ClientConfig, client_id: str = "airflow-mirror", timeout_s: float = 30.0) -> None:
-        _import_protocol()
+        requests.import_protocol()
         self._logins = Logins(config, client_id)
         self.role, self.timeout_s = config.role, timeout_s
         self.patient = True  # whether calls wait for a leader; False after `hurry`

@@ -6,6 +6,7 @@ is imported inside the functions: the import takes a quarter of a second, too mu
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -22,9 +23,20 @@ EARLIEST, LATEST = -2, -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 _LIST_OFFSETS, _SAYS_NOT_READY = 2, 5
 _OFFSET_FOR_LEADER_EPOCH = 23
+_importing = threading.Lock()
 _LIST_TRANSACTIONS = 66  # since 3.0
 _CREATES_NOTHING = 10  # of Metadata: brokers before 2.8 create Kafka's own topics when these are named, whoever asks
 _PROBE_TIMEOUT_MS = 5000
+
+
+def import_protocol() -> None:
+    """Import the modules of requests and responses whole, in one thread.
+
+    They import each other. Two threads that begin at different ones at once find half of a module, or are refused as a
+    deadlock. Imported late at all, because they take a third of a second, and who asks for help needs none.
+    """
+    with _importing:
+        import kafka  # noqa: F401
 
 
 def metadata(connection: Connection, topics: Iterable[str] | None, exist: bool = False) -> Any:
