@@ -6,7 +6,7 @@
 
 import { Course, Drawings, Heat, Night } from "./drawings.js";
 import {
-  Actions, Approvals, Arrow, Fence, Figures, Finding, Muted, OLD_S, Panel, Phases, Refused, State, Wrong, address, asOf, behindBy, bytes, date, fileOf, number, query, refusal, taskOf, time,
+  Actions, Approvals, Arrow, AsOf, Fence, Figures, Finding, Muted, OLD_S, Panel, Phases, Refused, State, Wrong, address, behindBy, bytes, date, fileOf, number, query, refusal, taskOf, time,
   useNow, useTold,
 } from "./parts.js";
 
@@ -163,7 +163,7 @@ function One({ target, mirror }) {
     h(Box, null,
       h(Flex, { gap: 3, align: "center", wrap: "wrap" }, h(Heading, { size: "lg", as: "h1", overflowWrap: "anywhere" }, row.mirror), h(State, { row }), h(Arrow, { row }),
         row.dag && h(Link, { to: `/dags/${encodeURIComponent(row.dag)}` }, h(Text, { color: "fg.info", fontSize: "sm" }, row.dag))),
-      error && h(Text, { color: "fg.error" }, error), asOf(told, row) && h(Muted, null, asOf(told, row)), h(Actions, { row }), h(Fence, { row }), h(Approvals, { row }), h(Refused, { row }), h(Figures, { row, closely }), h(Phases, { phases, at: row.phase })),
+      error && h(Text, { color: "fg.error" }, error), h(AsOf, { told, row }), h(Actions, { row }), h(Fence, { row }), h(Approvals, { row }), h(Refused, { row }), h(Figures, { row, closely }), h(Phases, { phases, at: row.phase })),
     closely?.error && h(Text, { color: "fg.error" }, closely.error), closely?.unknown && h(Muted, null, closely.unknown),
     h(Panel, { title: "Partitions" }, closely?.topics?.some((t) => t.lags) ? h(Heat, { topics: closely.topics }) : h(Muted, null, closely ? "The source was not asked." : "Both clusters are being asked: ten seconds …")),
     (row.lag != null || course.length > 0) && h(Panel, { title: "Behind, and rate" }, h(Course, { course })),
@@ -199,7 +199,7 @@ function Rows({ told, mirrors, targets = [], most }) {
         h(Table.Cell, { w: "48%" },
           h(Flex, { gap: 3, align: "baseline", wrap: "wrap" }, h(Link, { to: `/plugin/mirrors${query(row)}` }, h(Text, { fontWeight: 600, color: "fg.info", overflowWrap: "anywhere" }, row.mirror)), h(Arrow, { row })),
           h(Wrong, { row, most })),
-        h(Table.Cell, null, h(State, { row }), asOf(told, row) && h(Muted, { fontSize: "xs" }, asOf(told, row))),
+        h(Table.Cell, null, h(State, { row }), h(AsOf, { told, row, fontSize: "xs" })),
         [number(row.lag), behindBy(row.lag_s), row.bytes_per_s == null ? "–" : `${bytes(row.bytes_per_s)}/s`, time(row.eta_s), time(row.headroom_s), number(row.topics)].map((text, n) => h(Table.Cell, { key: n, ...end }, text)))),
       targets.filter((one) => one.error || one.newer_count).map((one) => h(Table.Row, { key: one.target_id, bg: "bg.subtle", color: "fg.muted" },
         h(Table.Cell, { colSpan: 8 }, h(chakra.b, { fontWeight: 600 }, `${one.target_id} `), one.error ?? newerOf(one))))));
@@ -250,7 +250,7 @@ function Mirror({ dagId }) {
   if (!mine.length && !plans.length) return h(Box, { p: 4 }, wrong, h(Muted, null, "No mirror of this DAG. One is shown here once PlanMirrorOperator of this DAG has planned it, and its copy has begun."));
   return h(Flex, { direction: "column", gap: 4, p: 4 }, wrong, h(FirstPlans, { plans }), mine.map((row) => h(Panel, { key: `${row.target_id} ${row.mirror}` },
     h(Flex, { gap: 3, align: "center", wrap: "wrap" }, h(Link, { to: `/plugin/mirrors${query(row)}` }, h(Heading, { size: "md", color: "fg.info" }, row.mirror)), h(State, { row }), h(Arrow, { row })),
-    row.error && h(Muted, { overflowWrap: "anywhere" }, `As it was last seen: ${row.error}`), asOf(told, row) && h(Muted, null, asOf(told, row)),
+    row.error && h(Muted, { overflowWrap: "anywhere" }, `As it was last seen: ${row.error}`), h(AsOf, { told, row }),
     h(Figures, { row }), h(Phases, { phases: data.phases, at: row.phase }), h(Wrong, { row }))));
 }
 

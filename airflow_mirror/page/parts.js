@@ -79,9 +79,9 @@ function useNow(everyMs = 1000) {
 
 // Since when a mirror is shown as it was, if that is a while: its target, or the API server, has said nothing new. Of the
 // server's clock only a span is taken. Whoever shows it renders again by `useNow`: a network that is gone says nothing at all.
-const asOf = ({ data, since }, row) => {
+const AsOf = ({ told: { data, since }, row, ...props }) => {
   const s = Date.now() / 1000 - since + (data.now - row.at);
-  return row.at != null && s > OLD_S ? `as of ${date(Date.now() / 1000 - s)}` : null;
+  return row.at != null && s > OLD_S ? h(Muted, props, `as of ${date(Date.now() / 1000 - s)}`) : null;
 };
 
 // --- parts -------------------------------------------------------------------------------------------------------------
@@ -243,6 +243,6 @@ function Wrong({ row, most = 2 }) {
 }
 
 export {
-  Actions, Approvals, Arrow, Fence, Figures, Finding, Muted, OLD_S, Panel, Phases, Refused, State, Wrong, address, asOf, behindBy, bytes, date, fileOf, number, query, refusal, taskOf, time,
+  Actions, Approvals, Arrow, AsOf, Fence, Figures, Finding, Muted, OLD_S, Panel, Phases, Refused, State, Wrong, address, behindBy, bytes, date, fileOf, number, query, refusal, taskOf, time,
   useNow, useTold,
 };
