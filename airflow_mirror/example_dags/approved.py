@@ -47,13 +47,15 @@ def _why_not(asked: str, ti: Any) -> str:
     state = states_of(ti).get(asked)
     if state != "success":
         return f"is {state or 'not asked yet'}"
-    return "was answered by a no" if has_said_no(asked, ti) else ""
+    return "was answered by a no" if has_said_no(asked, state, ti) else ""
 
 
-def has_said_no(asked: str, ti: Any) -> bool:
+def has_said_no(asked: str, state: str | None, ti: Any) -> bool:
     """Return whether somebody has answered an approval of a task's run by a no.
 
     A no leaves what it skips, and never the answer itself: Airflow's operator skips by an exception. Of a task that was
     cleared and has not asked again an earlier answer is still there.
+
+    :param state: of the approval's task.
     """
-    return states_of(ti).get(asked) == "success" and bool(ti.xcom_pull(task_ids=asked, key=XCOM_SKIPMIXIN_KEY))
+    return state == "success" and bool(ti.xcom_pull(task_ids=asked, key=XCOM_SKIPMIXIN_KEY))

@@ -101,7 +101,7 @@ def outcome(
         return
     if failed := sorted(task_id for task_id, state in states.items() if state == "failed"):
         raise AirflowFailException(f"the run has not done what it was for, because of {', '.join(failed)}")
-    if states.get(goal) != "success" and not has_said_no(asked, ti):
+    if states.get(goal) != "success" and not has_said_no(asked, states.get(asked), ti):
         raise AirflowFailException(
             f"the run has not done what it was for: {goal} did not run, and nobody has said no. Was the run marked?"
         )
