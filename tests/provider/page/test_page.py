@@ -32,6 +32,7 @@ from tests.driven.cluster import DrivenCluster
 from tests.driven.script import Fault
 from tests.page.world import HOSTILE, World
 from tests.provider.page.asking import ACTING, DAGS, another, connect, get, names, three_mirrors
+from tests.waiting import wait_until
 
 
 class Later(SystemClock):
@@ -374,6 +375,8 @@ def test_targets_that_are_away_keep_nobody_waiting_for_which_there_are(monkeypat
         assert looking._ids.get(5) == known
     finally:
         free.set()
+        # Those that had to wait for a thread begin now, and would count as the next test's.
+        wait_until(lambda: all(single.rests for _, single in looking._looks.values()))
 
 
 def test_targets_that_are_away_keep_nobody_waiting_for_those_that_answer(monkeypatch: pytest.MonkeyPatch) -> None:
