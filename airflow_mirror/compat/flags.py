@@ -24,6 +24,7 @@ from airflow_mirror.compat.keys import LIKE_RETENTION, RETENTION
 from airflow_mirror.compat.providers import Providers
 from airflow_mirror.compat.rows import TABLES, Fate, Noticed, Table
 from airflow_mirror.errors import InputError
+from airflow_mirror.wording import listed
 
 OPTIONS = TABLES["options"]
 
@@ -98,7 +99,7 @@ def read(argv: Sequence[str]) -> CommandLine:
     streams, problem = _number(given, "--num.streams")
     problems += problem
     if problems:
-        raise InputError("\n".join(problems))
+        raise InputError(f"{len(problems)} problem(s) of the command line", f"\n{listed(problems)}\n")
     noticed = [
         *(
             Noticed.by(row, option, text[-1])
@@ -136,7 +137,7 @@ _Given = Mapping[str, list[str]]
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message}. See docs/from-mirrormaker-1.md for the options of the older tools.")
+        raise InputError(message, remedy="See docs/from-mirrormaker-1.md for the options of the older tools.")
 
 
 def _parsed(argv: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
@@ -272,7 +273,9 @@ def _names(sources: Sequence[_Client], given: _Given) -> list[str]:
     names = [_name(group if apart else f"{group}.{host}") for group, host in zip(groups, hosts, strict=True)]
     if len(set(names)) < len(names):
         raise InputError(
-            f"--consumer.config: two of them are of one group and one source, {', '.join(names)}. Give each source once."
+            "--consumer.config",
+            f"two of them are of one group and one source, {', '.join(names)}",
+            "Give each source once.",
         )
     return names
 

@@ -254,7 +254,7 @@ def test_a_tail_that_is_stopped_while_a_quota_holds_it_up_has_begun_nothing() ->
 
 def test_wrong_input_is_said_and_nothing_runs(theirs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert older_run([*theirs, "--message.handler", "X"], never, never) == 2
-    assert "error: --message.handler: it is code of Java" in capsys.readouterr().err
+    assert "  - --message.handler: it is code of Java" in capsys.readouterr().err
     assert older_run([*theirs[:2], *theirs], never, never) == 2
     assert "Give each source once" in capsys.readouterr().err
 
