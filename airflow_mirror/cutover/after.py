@@ -98,7 +98,11 @@ def look_after(on: Platform, report: CutoverReport | None, now: float) -> After:
     :raises InputError: it has not finished. :raises TryAgain: a cluster does not answer.
     """
     if report is None or (opened := report.opened_at) is None:
-        raise InputError("this DAG run has no finished cutover to look after. Run CutoverOperator upstream.")
+        raise InputError(
+            "this DAG run has no finished cutover to look after",
+            "no report of it says that the target was opened",
+            "Run CutoverOperator upstream.",
+        )
     cut, source = report.cut, on.source.admin
     # The ends before the decision: who closes the fence on purpose behind this look, and is written to then, is no leak.
     there = source.wire.log_ends(cut)

@@ -118,7 +118,9 @@ def _possible(run: Attempt) -> None:
     mapped = [t.source_topic for t in run.plan.topics if t.mode != "identical"]
     if mapped and (run.clusters.tail_positions is None or run.clusters.translate_offset is None):
         raise InputError(
-            f"topics with mapped offsets ({', '.join(mapped[:5])}): pass tail_positions and translate_offset as well."
+            f"topics with mapped offsets ({', '.join(mapped[:5])})",
+            "nothing is given that translates them",
+            "Pass tail_positions and translate_offset as well.",
         )
 
 

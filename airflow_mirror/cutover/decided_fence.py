@@ -67,7 +67,8 @@ def fence_for(kind: str, name: str, given: Fence | None, source: Side) -> Fence:
         return AclFence(source.admin, clock=source.clock)
     got = "none" if given is None else f"one of kind {given.kind!r}"
     raise InputError(
-        f"the fence that is up is of kind {kind!r} ({name or 'nobody says which'}), and {got} was given. "
+        f"the fence that is up is of kind {kind!r} ({name or 'nobody says which'})",
+        f"{got} was given",
         "Pass the fence that was used: airflow-mirror lift-fence --fence package.module.function, or fence= of "
-        "LiftFenceOperator. The ledger's word is not enough: whoever may write there could name any function."
+        "LiftFenceOperator. The ledger's word is not enough: whoever may write there could name any function.",
     )

@@ -117,7 +117,7 @@ def _fence(request: CutoverRequest, source: ClusterAdmin, *_: object) -> Iterato
     except MissingRight as e:
         yield warn(str(e), _LATER)
     except InputError as e:
-        yield block(f"{e.what}: {e.cause}" if e.cause else e.what, f"{e.remedy} {_LATER}".strip())
+        yield block(e.what_and_why, f"{e.remedy} {_LATER}".strip())
 
 
 @CHECKS.check("cutover_ledger", "nobody else may write to the target's ledger")
@@ -173,9 +173,9 @@ def require_possible(plan: Plan) -> None:
     """
     if plan.mirror.partitioning == "by_key":
         raise InputError(
-            f"mirror {plan.mirror.name!r}: partitioning='by_key' splits the records of a partition, so neither groups"
-            " nor proofs can be translated. Switch producers and consumers by hand, consumers at earliest or "
-            "by time."
+            f"mirror {plan.mirror.name!r} can't be cut over",
+            "partitioning='by_key' splits the records of a partition, so neither groups nor proofs can be translated",
+            "Switch producers and consumers by hand, consumers at earliest or by time.",
         )
     require_exclusive_topics(plan, "cut over")
 

@@ -125,8 +125,9 @@ def _left_out(run: Attempt) -> dict[str, str]:
     known = {*filter(run.mirror.selects_group, run.plan.groups), *run.mirror.named_groups}
     if unknown := sorted(set(run.request.leave_out_groups) - selected_groups - known):
         raise InputError(
-            f"leave_out_groups names {', '.join(map(repr, unknown))}, and the source has no such group that would move. "
-            "Correct the name, or take it out."
+            f"leave_out_groups names {', '.join(map(repr, unknown))}",
+            "the source has no such group that would move",
+            "Correct the name, or take it out.",
         )
     if unknown := sorted(set(run.request.accept_still_groups) - selected_groups):
         run.log.warning("accept_still_groups names no group that would move: %s", ", ".join(map(repr, unknown)))

@@ -220,6 +220,8 @@ def require_source(source: ClusterAdmin, plan: Plan) -> None:
     # Before anything is read, fenced or lifted: rules, positions and cuts of one cluster mean nothing on another one.
     if (found_id := source.cluster_id()) != plan.source_cluster_id:
         raise InputError(
-            f"the source is cluster {found_id}; mirror {plan.mirror.name!r} copied from {plan.source_cluster_id}. One "
-            "that was formatted anew is another cluster, and has nothing of the mirror's: make an ordinary mirror to it."
+            f"the source is cluster {found_id}",
+            f"mirror {plan.mirror.name!r} copied from {plan.source_cluster_id}",
+            "One that was formatted anew is another cluster, and has nothing of the mirror's: make an ordinary mirror to "
+            "it.",
         )

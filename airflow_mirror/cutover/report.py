@@ -324,7 +324,11 @@ class CutoverReport:
         """
         # Not read as far as possible: half a list of groups would be undone half, and count as done.
         if values.get("version") != REPORT.version:
-            raise InputError(f"cutover report of version {values.get('version')!r}; this release reads {REPORT.version}.")
+            raise InputError(
+                f"cutover report of version {values.get('version')!r}",
+                f"this release reads {REPORT.version}",
+                "Use the release that wrote it.",
+            )
         kept = dict(values)
         try:
             kept["fence"] = known(FenceRecord)(kept["fence"]) if kept.get("fence") else None
@@ -375,4 +379,4 @@ class CutoverReport:
 
 
 def _unread(where: str, e: Exception) -> InputError:
-    return InputError(f"{where} is not a cutover report ({e}). Restore it: it says what a fence changed.")
+    return InputError(f"{where} is not a cutover report", str(e), "Restore it: it says what a fence changed.")

@@ -128,7 +128,8 @@ def _run(run: Attempt) -> CutoverReport:
         # An opening was taken over by then. A call with the right plan hears that this process has ended, and takes it
         # over in its turn.
         if earlier.plan_hash != run.plan.hash:
-            raise InputError(f"{run.kept.where} holds the cutover of another plan. Give this cutover a run of its own.")
+            what = f"{run.kept.where} holds the cutover of another plan ({earlier.plan_hash[:12]})"
+            raise InputError(what, f"this one is of {run.plan.hash[:12]}", "Give this cutover a run of its own.")
         # By `kept`, which no lifting takes back: the decision may be a later run's by now, and says nothing of this one.
         if earlier.outcome == reports.DONE and run.up is None and earlier.fence is not None and earlier.fence.kept:
             raise InputError(

@@ -43,7 +43,11 @@ def load_signer(reference: str) -> Signer:
     if reference.startswith("env:"):
         pem = os.environ.get(reference.removeprefix("env:"), "").encode()
         if not pem:
-            raise InputError(f"the key that signs reports: environment variable {reference[4:]} is not set.")
+            raise InputError(
+                "the key that signs reports",
+                f"environment variable {reference[4:]} is not set",
+                "Set it to the text of the key's PEM file.",
+            )
     else:
         pem = _read(reference, "the key that signs reports")
     try:
@@ -52,8 +56,9 @@ def load_signer(reference: str) -> Signer:
         key = None
     if not isinstance(key, Ed25519PrivateKey):
         raise InputError(
-            f"the key that signs reports: {reference} holds no unencrypted Ed25519 private key in PEM. Make one: openssl "
-            "genpkey -algorithm ed25519 -out KEY.pem"
+            "the key that signs reports",
+            f"{reference} holds no unencrypted Ed25519 private key in PEM",
+            "Make one: openssl genpkey -algorithm ed25519 -out KEY.pem",
         )
     return Signer(key)
 
@@ -72,7 +77,11 @@ def load_public(path: str) -> Ed25519PublicKey:
     except (ValueError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, Ed25519PublicKey):
-        raise InputError(f"{path} is no public Ed25519 key in PEM. 'openssl pkey -in KEY.pem -pubout' prints it.")
+        raise InputError(
+            "the public key",
+            f"{path} holds no public Ed25519 key in PEM",
+            "'openssl pkey -in KEY.pem -pubout' prints it.",
+        )
     return key
 
 
@@ -100,4 +109,4 @@ def _read(path: str, what: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as e:
-        raise InputError(f"{what}: file {path!r} can't be read: {e.strerror or e}.") from None
+        raise InputError(f"{what}: file {path!r} can't be read", str(e.strerror or e), "Check the path.") from None

@@ -155,7 +155,7 @@ def test_mirror_that_is_over_or_unknown_has_no_outage(
 ) -> None:
     noted(state, 100.0)
     says(state, 100.0)
-    with pytest.raises(InputError, match="the target knows no mirror 'm'; it knows none"):
+    with pytest.raises(InputError, match="the target knows no mirror 'm': it knows none"):
         OutageProbe("dst", "m", 60.0, False).look()
     one = probe(job="j", unhealthy=True)
     monkeypatch.setattr(outage, "ended_by", lambda *_: "ended by cutover")

@@ -78,7 +78,7 @@ def require_unmoved(
     permit()
     now = positions_in(target, [group], {tp.topic for tp in its}).get(group, {})
     if moved := [tp for tp, (was, _) in its.items() if now.get(tp) != was]:
-        raise TryAgain(f"group {group!r} was moved at {min(moved)} meanwhile, and is not set back: call it again")
+        raise TryAgain(f"group {group!r} is not set back", f"it was moved at {min(moved)} meanwhile", "Call it again.")
 
 
 def positions_of(

@@ -50,7 +50,11 @@ def source_lost(on: Side, noted: State, mirror: str, lost_after_s: float) -> Out
     """
     values = on.ledger.values()
     if mirror not in (known := mirrors(values)):
-        raise InputError(f"the target knows no mirror {mirror!r}; it knows {', '.join(sorted(known)) or 'none'}.")
+        raise InputError(
+            f"the target knows no mirror {mirror!r}",
+            f"it knows {', '.join(sorted(known)) or 'none'}",
+            "Correct the name.",
+        )
     tail = active_tail(values, mirror)
     # Cut over, failed over or retired behind this look: told once, in vain, and the failover finds it.
     if tail is None or ended_by(values, mirror):

@@ -94,8 +94,9 @@ class Record:
         if cut is None:
             mirror, attempt = self._mine
             raise InputError(
-                f"the target's ledger says that mirror {mirror!r} was failed over ({attempt}), and not where "
-                "its copy ended: records of it were deleted."
+                f"the target's ledger says that mirror {mirror!r} was failed over ({attempt}), and not where its copy "
+                "ended",
+                "records of it were deleted",
             )
         return cut
 

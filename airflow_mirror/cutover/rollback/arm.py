@@ -271,7 +271,8 @@ def _moved(
 
 def _without(plan: Plan, exclude_topics: Collection[str]) -> Plan:
     if unknown := set(exclude_topics) - {t.source_topic for t in plan.topics}:
-        raise InputError(f"mirror {plan.mirror.name!r} has no topic {', '.join(sorted(unknown))} to leave out.")
+        what = f"mirror {plan.mirror.name!r} has no topic {', '.join(sorted(unknown))} to leave out"
+        raise InputError(what, remedy="Correct the names.")
     return (
         replace(plan, topics=tuple(t for t in plan.topics if t.source_topic not in exclude_topics))
         if exclude_topics

@@ -119,9 +119,17 @@ def failback(
     found = {one.topic: one for one in classify_divergence(report.cut, plan, source, on.target.admin)}
     # A topic that a call before has deleted is `gone`, and named once more by its retry: no error, and nothing to delete.
     if unknown := [topic for topic in recreate if topic not in found or found[topic].verdict == DELTA]:
-        raise InputError(f"{', '.join(unknown)}: only a topic that has diverged is deleted and created again.")
+        raise InputError(
+            ", ".join(unknown),
+            "only a topic that has diverged is deleted and created again",
+            "Leave it out (--recreate).",
+        )
     if recreate and export_to is None:
-        raise InputError("nothing is deleted without an export: name its directory (--export).")
+        raise InputError(
+            f"topics to create again: {', '.join(sorted(recreate))}",
+            "nothing is deleted without an export",
+            "Name its directory (--export).",
+        )
     record = Record(on.target.state(CUT.below(mirror)), mirror, report_of.run.removeprefix(RETURNED))
     for one in [one for one in found.values() if one.verdict == DIVERGED] if export_to is not None else ():
         assert export_to is not None

@@ -234,7 +234,7 @@ def test_fence_is_lifted_on_no_other_cluster_than_was_fenced(
     words = ["lift-fence", "--mirror", "flow", "--home", str(tmp_path), "--target", "dst", "--source", "src"]
     assert main([*words, "--fence", fence, *options], target.time) == 2
     said = capsys.readouterr()
-    assert f"the source is cluster {other.cluster_id}; mirror 'flow' copied from s" in said.err and said.out == ""
+    assert f"the source is cluster {other.cluster_id}\n  why: mirror 'flow' copied from s" in said.err and said.out == ""
     assert phase(target) == at and other.rules == there and CALLS == []
     named(target.src, "src")
     assert main([*words, "--fence", fence, *options], target.time) == 0 and phase(target) in (LIFTED, CLOSED)

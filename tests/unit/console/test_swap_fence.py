@@ -92,5 +92,5 @@ def test_no_rule_of_another_cluster_is_swapped_or_decided(
     src.cluster_id = "another"
     assert swap("--principal", "User:m", *options) == 2
     said = capsys.readouterr()
-    assert "the source is cluster another; mirror 'flow' copied from s" in said.err and said.out == ""
+    assert "the source is cluster another\n  why: mirror 'flow' copied from s" in said.err and said.out == ""
     assert rules.now == there and dst.ledger.values() == decided

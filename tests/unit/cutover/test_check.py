@@ -210,7 +210,7 @@ def test_what_no_cutover_can_carry_over_is_refused(run: Attempt) -> None:
     mapped = tuple(replace(t, mode="mapped") for t in run.plan.topics)
     whole = run.plan
     want(run, plan=replace(run.plan, topics=mapped))
-    with pytest.raises(InputError, match=r"mapped offsets \(orders, payments\): pass tail_positions"):
+    with pytest.raises(InputError, match=r"mapped offsets \(orders, payments\): .* Pass tail_positions"):
         precheck(run)
     want(run, plan=replace(whole, mirror=replace(whole.mirror, partitioning="by_key")))
     with pytest.raises(InputError, match="neither groups nor proofs can be translated"):
@@ -315,7 +315,7 @@ def test_group_left_out_by_a_name_that_no_group_has_is_refused(run: Attempt) -> 
     """Somebody believes that a group is left out, and it moves."""
     run.source.offsets = {"billing": at(1)}  # type: ignore[attr-defined]
     want(run, leave_out_groups=["biling", "billing"])
-    with pytest.raises(InputError, match=r"leave_out_groups names 'biling', and the source has no such group"):
+    with pytest.raises(InputError, match=r"leave_out_groups names 'biling': the source has no such group"):
         precheck(run)
 
 

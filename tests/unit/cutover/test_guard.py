@@ -231,7 +231,7 @@ def test_fence_by_a_function_is_lifted_by_a_guard_that_was_told_the_function(
     world.guard._named = path if told else "acl"
     world.seconds(30)
     assert calls == (["made", "off"] if told else []) and world.phase == (LIFTED if told else UP)
-    said = f"is of kind 'callable' ({path}), and none was given. Pass the fence that was used: airflow-mirror lift-fence"
+    said = f"is of kind 'callable' ({path}): none was given. Pass the fence that was used: airflow-mirror lift-fence"
     assert (said in caplog.text) is not told
 
 

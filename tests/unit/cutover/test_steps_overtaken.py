@@ -425,7 +425,7 @@ def test_report_that_can_not_be_read_keeps_no_other_fence_up(tmp_path: Path, con
     broken.parent.mkdir()
     broken.mkdir() if content is None else broken.write_bytes(content)
     on = platform_in(run_dir, source, None, Away())
-    with pytest.raises(InputError, match=f"{broken} is not a cutover report .*Restore it"):
+    with pytest.raises(InputError, match=f"{broken} is not a cutover report: .*Restore it"):
         lift_leftover_fence(on, "flow", runs=tmp_path)
     assert not source.acls
 

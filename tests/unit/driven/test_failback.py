@@ -316,7 +316,7 @@ def test_source_that_was_built_anew_is_named_before_anything_is_read(back: Back,
     """Its topics are gone and so is the fence, which would send somebody to look for who removed that."""
     back.old.id = "another"
     back.old.acls.clear()
-    with pytest.raises(InputError, match="the source is cluster another; .* make an ordinary mirror to it"):
+    with pytest.raises(InputError, match="the source is cluster another: .* make an ordinary mirror to it"):
         back.prepare(export_to=tmp_path, recreate=["t"])
     assert list(tmp_path.iterdir()) == [] and back.old.deleted == []
 

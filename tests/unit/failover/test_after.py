@@ -115,5 +115,5 @@ def test_without_a_failover_or_its_source_nothing_is_listed(world: World) -> Non
     world.fail_over()
     source = Source()
     source.cluster = "x"
-    with pytest.raises(InputError, match="the source is cluster x; mirror 'm' copied from s"):
+    with pytest.raises(InputError, match="the source is cluster x: mirror 'm' copied from s"):
         lines(world, source)

@@ -408,7 +408,7 @@ def test_fence_that_can_not_spare_the_mirror_is_the_reason(world: World) -> None
 def test_source_that_was_built_anew_is_another_cluster(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world.old, "cluster_id", lambda: "another")
     world.old.acls.clear()
-    with pytest.raises(InputError, match="the source is cluster another; .* make an ordinary mirror to it"):
+    with pytest.raises(InputError, match="the source is cluster another: .* make an ordinary mirror to it"):
         world.arm()
 
 
