@@ -57,6 +57,7 @@ TARGET_KINDS = (
     "msk", "msk-express", "msk-serverless", "confluent-cloud", "event-hubs", "aiven", "redpanda", "google",
 )  # fmt: skip
 SHORTEST_HOLD_MS = 3_600_000  # of hold_retention_ms: less is no time to migrate in
+_FIELDS = "Write fields such as name, source, target."
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _REPLICAS = whole(1, "not a replica count", "Use a whole number of brokers, or None.", most=32767)
 _FROM_ZERO = whole(0, "not a whole number from 0", "Give a number such as 2000000000.", optional=False)
@@ -481,11 +482,13 @@ class Mirror:
         try:
             values = json_of(text) if str(path).endswith(".json") else yaml_of(text)
         except ValueError as e:
-            raise InputError(f"mirror file {str(path)!r} can't be read as YAML or JSON: {e}") from e
+            raise InputError(f"mirror file {str(path)!r} can't be read as YAML or JSON", str(e)) from e
         except RecursionError:
-            raise InputError(f"mirror file {str(path)!r} is nested too deeply for a mapping of fields.") from None
+            raise InputError(
+                f"mirror file {str(path)!r}", "it is nested too deeply for a mapping of fields", _FIELDS
+            ) from None
         if not isinstance(values, dict):
-            raise InputError(f"mirror file {str(path)!r} must hold a mapping of fields such as name, source, target.")
+            raise InputError(f"mirror file {str(path)!r}", "it holds no mapping of fields", _FIELDS)
         return cls.from_dict(values)
 
     @classmethod

@@ -63,7 +63,7 @@ def keep(
     # A plan may be made anew as an old one, and be the last one again, while this process slept.
     def require_unnamed(values: Values) -> None:
         if named := too_old.intersection(_texts(values)):
-            raise TryAgain(f"plan {min(named)[:12]} of mirror {name!r}, which was to be removed, is used again")
+            raise TryAgain(f"plan {min(named)[:12]} of mirror {name!r} is not removed", "it is used again")
 
     plans.write(
         {key: None for key in plans.read() if _whose(key) in too_old}, permit=lambda: require_unnamed(ledger.values())
@@ -118,7 +118,11 @@ def amend(amendment: Amendment, mirror: str, plans: State, ledger: Decisions) ->
         if there == amendment.hash:
             return None
         if there != amendment.after:
-            raise TryAgain(f"plan {amendment.plan[:12]} was amended by somebody else; its topics are looked at again")
+            raise TryAgain(
+                f"plan {amendment.plan[:12]} was amended by somebody else",
+                f"its last revision is {there[:12]}, and was {amendment.after[:12]}",
+                "Its topics are looked at again.",
+            )
         return LAST_AMENDMENT.put({"hash": amendment.hash}, mirror, amendment.plan)
 
     ledger.decide(change)
@@ -214,7 +218,7 @@ def amendments_in(found: Mapping[str, bytes], mirror: str, plan_hash: str, last:
         known = [Amendment.from_json(text) for text in texts if text is not None]
         return chain({one.hash: one for one in known}, plan_hash, last)
     except InputError as e:
-        raise PlanUnreadable(mirror, plan_hash, e.what) from e
+        raise PlanUnreadable(mirror, plan_hash, e.what_and_why) from e
 
 
 def last_between(
@@ -274,7 +278,7 @@ def plan_in(found: Mapping[str, bytes], mirror: str, plan_hash: str) -> Plan:
     except InputError as e:
         if newer := _newer_parts(text):
             raise PLAN.unread(newer, mirror, plan_hash) from e
-        raise PlanUnreadable(mirror, plan_hash, e.what) from e
+        raise PlanUnreadable(mirror, plan_hash, e.what_and_why) from e
     if plan.hash != plan_hash:
         raise PlanUnreadable(mirror, plan_hash, f"the target's ledger holds plan {plan.hash} as {plan_hash}")
     return plan

@@ -182,9 +182,9 @@ class Amendment:
         """
         try:
             values = json.loads(text)
-            if values.pop("v") != AMENDMENT.version:
-                what = "an amendment was written by another version"
-                raise InputError(what, remedy="Install the one that the tail has.")
+            if (version := values.pop("v")) != AMENDMENT.version:
+                what, cause = "an amendment was written by another version", f"it is of version {version!r}"
+                raise InputError(what, cause, "Install the one that the tail has.")
             topics, findings = values.pop("topics"), values.pop("findings")
             return cls(
                 **values,
@@ -192,7 +192,7 @@ class Amendment:
                 findings=tuple(Finding(**f) for f in findings),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as e:
-            raise InputError(f"not an amendment: {e!r}", remedy="Make a new plan.") from e
+            raise InputError("not an amendment", repr(e), "Make a new plan.") from e
 
     def _content(self) -> dict[str, Any]:
         return _as_loaded(_without_unset(asdict(self)))
@@ -333,8 +333,8 @@ class Plan(Judged):
         """
         try:
             values = json.loads(text)
-            if values.pop("version") != VERSION:
-                raise InputError(f"the plan is not of version {VERSION}", remedy=_AGAIN)
+            if (version := values.pop("version")) != VERSION:
+                raise InputError(f"the plan is not of version {VERSION}", f"it is of version {version!r}", _AGAIN)
             written = values.pop("hash")
             plan = cls(
                 **{
@@ -350,10 +350,9 @@ class Plan(Judged):
                 }
             )
         except (AttributeError, KeyError, TypeError, ValueError, InvalidField) as e:
-            raise InputError(f"not a plan: {e!r}", remedy=_AGAIN) from e
+            raise InputError("not a plan", repr(e), _AGAIN) from e
         if plan.hash != written:
-            what = "the plan was edited: its hash is not that of its content"
-            raise InputError(what, remedy="Make a new plan instead.")
+            raise InputError("the plan was edited", "its hash is not that of its content", "Make a new plan instead.")
         return plan
 
     @classmethod

@@ -57,7 +57,11 @@ class PlanDirectory:
         :raises InputError: ``plan_hash`` is not a hash.
         """
         if not is_hash(plan_hash):
-            raise InputError(f"{plan_hash!r} is not a plan's hash. Pass the 'hash' that PlanMirrorOperator returned.")
+            raise InputError(
+                f"{plan_hash!r} is not a plan's hash",
+                "one has 64 hexadecimal digits",
+                "Pass the 'hash' that PlanMirrorOperator returned.",
+            )
         return self._directory / f"{plan_hash}.json"
 
     def save(self, plan: Plan) -> Path:
@@ -79,7 +83,7 @@ class PlanDirectory:
             return None
         plan = Plan.load(path)
         if plan.hash != plan_hash:
-            raise InputError(f"{path} holds plan {plan.hash}. Make the plan again with PlanMirrorOperator.")
+            raise InputError(str(path), f"it holds plan {plan.hash}", "Make the plan again with PlanMirrorOperator.")
         return plan
 
     def _oldest(self) -> list[Path]:

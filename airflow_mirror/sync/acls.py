@@ -350,7 +350,11 @@ def _rules_without_fence(
             _require_no_other(source.role, rules, before, topics)
             return rules, there is not None
         before = behind
-    raise TryAgain(f"{source.role} cluster: its fence changed {_READINGS} times while the ACLs were read")
+    raise TryAgain(
+        f"{source.role} cluster",
+        f"its fence changed {_READINGS} times while the ACLs were read",
+        "Try again once no cutover raises or lifts one.",
+    )
 
 
 def _require_no_other(cluster: str, rules: AbstractSet[Acl], ours: OfFence, topics: Collection[str]) -> None:

@@ -147,7 +147,7 @@ def _way(
     if mode == "identical":
         return lambda offset: (offset, IDENTICAL, "")
     if translate_offset is None:
-        raise InputError(f"{tp}: its offsets are mapped, so its groups need the offset map. Pass translate_offset.")
+        raise InputError(f"{tp}: its offsets are mapped", "its groups need the offset map", "Pass translate_offset.")
     through = translate_offset
     return lambda offset: _by_map(group, tp, offset, log_start, through)
 

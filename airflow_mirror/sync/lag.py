@@ -64,7 +64,11 @@ def measure(
     """
     by_map = {t.source_topic for t in plan.topics if t.mode != "identical"}
     if by_map and mapped is None:
-        raise InputError(f"lag of topics with mapped offsets needs their offset maps: {', '.join(sorted(by_map)[:5])}.")
+        raise InputError(
+            "lag of topics with mapped offsets needs their offset maps",
+            ", ".join(sorted(by_map)[:5]),
+            "Pass mapped: OffsetMaps.positions.",
+        )
     here = source.topics([t.source_topic for t in plan.topics])
     there = target.topics([t.target_topic for t in plan.topics])
     pairs = {

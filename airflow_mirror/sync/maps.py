@@ -177,8 +177,9 @@ class OffsetMaps(Closing):
     def _translate(self, topic: TopicPlan, partition: int, through: Callable[[OffsetMap], Translated]) -> Translated:
         if self._by_key:
             raise InputError(
-                f"topic {topic.source_topic!r}: partitioning='by_key' splits the records of a partition to several; "
-                "an offset has no counterpart then. Start its groups at the earliest offset, or by time."
+                f"topic {topic.source_topic!r}: partitioning='by_key' splits the records of a partition to several",
+                "an offset has no counterpart then",
+                "Start its groups at the earliest offset, or by time.",
             )
         one = mapped_range(topic.source_topic, topic.target_topic, partition)
         known = self._maps.get(one.map_key)

@@ -94,9 +94,9 @@ def _require_empty(mirror: Mirror, topics: Collection[str], target: ClusterAdmin
     ends = target.offsets([TopicPartition(name, p) for name, info in there.items() for p in range(info.partitions)])
     if filled := sorted({tp.topic for tp, end in ends.items() if end > 0}):
         raise InputError(
-            f"start_group={mirror.start_group!r}: it has no position in any topic that the mirror selects, and the "
-            f"target's {', '.join(filled[:5])} hold records. Check the group's id; positions that a tool kept in "
-            "ZooKeeper have to be committed to Kafka first."
+            f"start_group={mirror.start_group!r}: it has no position in any topic that the mirror selects",
+            f"the target's {', '.join(filled[:5])} hold records",
+            "Check the group's id; positions that a tool kept in ZooKeeper have to be committed to Kafka first.",
         )
     log.info("%r has no position: nothing to take over, the copy begins at %s", mirror.start_group, mirror.start)
 

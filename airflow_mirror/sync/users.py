@@ -24,6 +24,7 @@ SecretOf = Callable[[str], str | None]
 
 THERE, CREATED, NEEDS_SECRET, LEFT_OUT = "there", "created", "needs a secret", "left out"
 _USER = "User:"
+_AS_JSON = 'Set it to a JSON object such as {"user": "secret"}.'
 _MEANWHILE = "somebody has created it meanwhile, and it keeps that secret"
 _ITERATIONS = (4096, 16384)  # ScramMechanism: the fewest and the most that brokers take
 
@@ -161,11 +162,13 @@ def secrets_of_environment(name: str) -> SecretOf:
     try:
         values = json.loads(os.environ[name])
     except KeyError:
-        raise InputError(f"secrets of users: environment variable {name} is not set.") from None
+        raise InputError("secrets of users", f"environment variable {name} is not set", _AS_JSON) from None
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
-        raise InputError(f"secrets of users: environment variable {name} holds no JSON object of user and secret.")
+        raise InputError(
+            "secrets of users", f"environment variable {name} holds no JSON object of user and secret", _AS_JSON
+        )
     return values.get
 
 

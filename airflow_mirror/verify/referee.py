@@ -157,7 +157,7 @@ def require_clients(*clusters: ClientConfig) -> None:
         except KafkaException as e:
             if _NO_KERBEROS not in (said := _said(e, cluster)):
                 raise InputError(
-                    f"{cluster.role} settings: {said}. Correct them, or leave the spot check out (--spot-checks 0)."
+                    f"{cluster.role} settings", said, "Correct them, or leave the spot check out (--spot-checks 0)."
                 ) from None
 
 

@@ -99,7 +99,7 @@ def test_a_file_may_begin_with_a_byte_order_mark_and_is_not_nested_without_end(t
     file.write_text('\ufeff{"name": "m", "source": "src", "target": "dst"}')
     assert Mirror.from_file(file).name == "m"
     file.write_text("[" * 100_000)
-    with pytest.raises(InputError, match=rf"{name}' is nested too deeply"):
+    with pytest.raises(InputError, match=rf"{name}': it is nested too deeply"):
         Mirror.from_file(file)
 
 

@@ -300,14 +300,16 @@ class Registry:
                 for chunk in answer.iter_content(_CHUNK_BYTES if until == math.inf else 1):
                     content += chunk
                     if time.monotonic() > until:
-                        raise TryAgain(f"the {self.role}'s schema registry does not answer: not within {_CHANGE_S:.0f} s")
+                        raise TryAgain(
+                            f"the {self.role}'s schema registry does not answer", f"not within {_CHANGE_S:.0f} s"
+                        )
                     if len(content) > most_bytes:
                         raise AnswerTooLarge(self.role, urlsplit(url).path, most_bytes)
             return Answer(status_code=answer.status_code, content=bytes(content), reason=str(answer.reason))
         except OSError as e:
             # As all of requests' own are; of another one, of a bundle that is not there, say, the words tell more.
             why = type(e).__name__ if isinstance(e, requests.RequestException) else str(e)
-            raise TryAgain(f"the {self.role}'s schema registry does not answer: {why}") from None
+            raise TryAgain(f"the {self.role}'s schema registry does not answer", why) from None
 
     def require(self, answer: Answer, what: str) -> None:
         """Return if an answer is a yes. :param what: was asked for. :raises BrokerError: it refuses, in its own words."""

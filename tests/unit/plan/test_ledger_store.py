@@ -230,6 +230,6 @@ def test_planner_that_slept_removes_no_old_plan_that_was_made_again_since(
         write(values, permit)
 
     monkeypatch.setattr(plans, "write", sleeps)
-    with pytest.raises(TryAgain, match="which was to be removed, is used again"):
+    with pytest.raises(TryAgain, match="is not removed: it is used again"):
         keep(new, plans, ledger)
     assert last_hash(ledger.values(), old.mirror.name) == old.hash and found(plans, old) == old
