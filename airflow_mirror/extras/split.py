@@ -62,15 +62,24 @@ def part_of(plan: Plan, topics: Collection[str], name: str) -> Plan:
     """
     requirements.require_exclusive_topics(plan, "split off topics")
     if name == plan.mirror.name:
-        raise InputError(f"topics would pass from mirror {name!r} to itself: the new one needs a name of its own.")
+        raise InputError(
+            f"topics would pass from mirror {name!r} to itself",
+            "the new one has the same name",
+            "Give the new one a name of its own.",
+        )
     planned = {t.source_topic: t for t in plan.topics}
     if unknown := sorted(set(topics) - set(planned)):
-        raise InputError(f"mirror {plan.mirror.name!r} does not copy {some(unknown)}.")
+        raise InputError(
+            f"mirror {plan.mirror.name!r} does not copy {some(unknown)}",
+            "its plan has no such topic",
+            "Correct the names.",
+        )
     mine = tuple(planned[topic] for topic in sorted(topics))
     if mapped := [t.source_topic for t in mine if t.mode != IDENTICAL]:
         raise InputError(
-            f"{some(mapped)}: the offset map of a topic is its mirror's. Only topics that keep their offsets can be "
-            "split off."
+            some(mapped),
+            "the offset map of a topic is its mirror's",
+            "Leave them out: only topics that keep their offsets can be split off.",
         )
     positions = {group: {t: at[t] for t in topics if t in at} for group, at in plan.positions.items()}
     return replace(
@@ -117,8 +126,9 @@ def require_apart(topics: Collection[str], every: Collection[str], reads: Mappin
                 f"group {group!r} also reads {some(sorted(set(its) - set(topics)))}" for group, its in ties.items()
             )
             raise InputError(
-                f"{shown}. Groups and the topics that they read are cut over together: split all of them off, which are "
-                f"{some(wave.topics, 20)}."
+                "groups and the topics that they read are cut over together",
+                shown,
+                f"Split all of them off, which are {some(wave.topics, 20)}.",
             )
     return sorted(group for group, its in reads.items() if set(its) & set(topics))
 
@@ -155,7 +165,11 @@ class Split:
         name = self.part.mirror.name
         topics = [t.target_topic for t in self.part.topics]
         if missing := [topic for topic in topics if topic not in self.topic_ids]:
-            raise InputError(f"the target has no topic {some(missing)}: nothing was copied that could pass on.")
+            raise InputError(
+                f"the target has no topic {some(missing)}",
+                "nothing was copied that could pass on",
+                "Copy first, or leave it out.",
+            )
         owned = decided(self.ledger.values(), {topic: self.topic_ids[topic] for topic in topics})
         if opened := [topic for topic, one in owned.items() if one.opened_by is not None]:
             raise MirrorCutOver(self.mirror, opened, owned[opened[0]].opened_at or "")
@@ -164,9 +178,13 @@ class Split:
         if others := {topic: one.owner for topic, one in owned.items() if topic not in ours}:
             raise TopicsOwned(self.mirror, others)
         if nobodys := [topic for topic in topics if topic not in owned]:
-            raise InputError(f"the ledger does not say that {some(nobodys)} belongs to mirror {self.mirror!r}.")
+            raise InputError(
+                f"topics {some(nobodys)}", f"the ledger does not say that they belong to mirror {self.mirror!r}"
+            )
         if ledger_store.last_hash(self.ledger.values(), name) not in (None, self.part.hash):
-            raise InputError(f"mirror {name!r} has a plan of its own already. Choose another name for the new one.")
+            raise InputError(
+                f"mirror {name!r}", "it has a plan of its own already", "Choose another name for the new one."
+            )
 
     def steps(self) -> Iterator[Step]:
         """Yield what is to be done, in order. Each step must be done before the next one is asked for, or none at all."""

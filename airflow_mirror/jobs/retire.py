@@ -243,7 +243,11 @@ class Retirement:
                 permit()
             before, now = ([one for one in some if one[0] in meant] for some in (shares, self._shares()))
             if now != before:  # another mirror may hold them by now: the records that it copies may be old
-                raise TryAgain("who its topics belong to was decided anew meanwhile; retire the mirror again")
+                raise TryAgain(
+                    f"mirror {self.mirror!r} is not retired",
+                    "who its topics belong to was decided anew meanwhile",
+                    "Retire the mirror again.",
+                )
 
         lines: list[str] = []
         for whole in self._plans:

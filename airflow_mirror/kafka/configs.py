@@ -230,7 +230,9 @@ def _everything(session: AdminSession, asked: Any, changes: Mapping[str, NewConf
         if hidden := sorted(key for key, value in own.items() if value is None):
             raise InputError(
                 f"{session.config.role} cluster: topic {topic!r} overrides {', '.join(hidden)}, whose value the broker "
-                "hides. Brokers before 2.3 only take all overrides at once: it would be lost. Change this topic by hand."
+                "hides",
+                "brokers before 2.3 only take all overrides at once: it would be lost",
+                "Change this topic by hand.",
             )
         found[topic] = [asked(name=key, value=value) for key, value in sorted({**own, **set}.items())]
     return found

@@ -94,7 +94,7 @@ class Appender:
             # The batch may be there, or come later: under this id and sequence, so who calls keeps it and settles it
             # before any other one (`state`).
             if backoff.expired:
-                raise TryAgain(f"{self._log.topic}: {batch.what} could not be written: {cause}")
+                raise TryAgain(f"{self._log.topic}: {batch.what} could not be written", cause)
             backoff.pause()
 
     def forget(self) -> None:

@@ -21,6 +21,7 @@ from airflow_mirror.ledger.log import DecisionLog
 
 _VERSION = 1
 _PATIENCE_S = 120.0
+_GIVE = "Give what 'airflow-mirror ledger export' has written."
 _PAUSE_S = 0.2
 
 
@@ -63,13 +64,18 @@ def restore(target: ClusterAdmin, exported: Mapping[str, Any]) -> int:
         if present != records[: len(present)]:
             raise InputError(
                 "the target's topic 'airflow-mirror.decisions' holds records that are not in the export",
-                remedy="If they are worth nothing, delete the topic and restore again; if it is the present ledger, "
-                "nothing has to be restored.",
+                f"it has {len(present)} of its own, and the export {len(records)}",
+                "If they are worth nothing, delete the topic and restore again; if it is the present ledger, nothing has "
+                "to be restored.",
             )
         if len(present) == len(records):
             break
         if time.monotonic() > deadline:
-            raise TryAgain(f"the ledger holds {len(present)} of {len(records)} records after {_PATIENCE_S:.0f} s")
+            raise TryAgain(
+                "the ledger is not restored",
+                f"it holds {len(present)} of {len(records)} records after {_PATIENCE_S:.0f} s",
+                "Restore it again: what is there already stays.",
+            )
         for value in records[len(present) :]:
             # One by one, each behind the answer to the last: every record must come to lie at its old offset, by which
             # later decisions name it. Where the old log had a marker an empty record takes its offset, which is noise
@@ -106,7 +112,7 @@ def _checked(exported: Mapping[str, Any]) -> list[bytes | None]:
         for offset, value in enumerate(records):
             fold.apply(offset, value)
     except (KeyError, TypeError, ValueError, LedgerLost) as e:
-        raise InputError(f"this is no complete export of a ledger ({e!r}). Nothing was touched.") from e
+        raise InputError("this is no complete export of a ledger", f"{e!r}. Nothing was touched", _GIVE) from e
     if not fold.values:
-        raise InputError("this export of a ledger holds no decision. Nothing was touched.")
+        raise InputError("this export of a ledger", "it holds no decision. Nothing was touched", _GIVE)
     return records

@@ -149,7 +149,7 @@ class TopicLog:
                 return answer.base_offset
             if backoff.expired:
                 cause = "no broker answered" if answer is None else f"the leader answered {answer.error} {answer.message}"
-                raise TryAgain(f"{self.topic}: {', '.join([*values][:3])} could not be written: {cause}")
+                raise TryAgain(f"{self.topic}: {', '.join([*values][:3])} could not be written", cause)
             backoff.pause()
 
     def start(self) -> int:

@@ -71,7 +71,7 @@ def plan_hash(task: BaseOperator, given: str | Mapping[str, Any] | None, mirror:
         return hashes.pop()
     remedy = "Pass plan=, its hash." if hashes else "Run PlanMirrorOperator first, upstream of this task, or pass plan=."
     found = f"{len(hashes)} plans" if hashes else "no plan"
-    raise InputError(f"task {task.task_id!r}: {found} of mirror {mirror.name!r} upstream in this DAG run. {remedy}")
+    raise InputError(f"task {task.task_id!r}", f"{found} of mirror {mirror.name!r} upstream in this DAG run", remedy)
 
 
 def upstream_results(task: BaseOperator, kind: str, mirror: Mirror, context: Context) -> list[dict[str, Any]]:

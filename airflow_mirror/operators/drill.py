@@ -208,8 +208,9 @@ class LoseSourceOperator(PlannedOperator):
         mapped = [t.source_topic for t in self.stored_plan(mirror).topics if t.mode != "identical"]
         if mapped:
             raise InputError(
-                f"the plan maps the offsets of {', '.join(mapped)}: a drill reads the same positions on both sides. Use "
-                "offsets='identical' and plan again."
+                f"the plan maps the offsets of {', '.join(mapped)}",
+                "a drill reads the same positions on both sides",
+                "Use offsets='identical' and plan again.",
             )
         kill = killer(mirror)
         topic, configs = drill_topic(mirror), configs_of(mirror)

@@ -230,7 +230,8 @@ def stop_tail(view: TailView, runner: LocalRunner, tail: ActiveTail, grace_s: fl
         raise TryAgain(
             f"the tail on host {tail.host!r} ({tail.directory}) was asked to stop, and gives signs of life after "
             f"{monotonic() - asked:.0f} s",
-            remedy="It may have to finish a large batch: try again, or end its process there.",
+            "it may have to finish a large batch",
+            "Try again, or end its process there.",
         )
     return status in state.FINAL
 

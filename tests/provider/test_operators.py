@@ -188,11 +188,11 @@ def test_the_returned_plan_may_be_handed_over_as_it_is(
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
-        ({}, "no plan of mirror 'm' upstream in this DAG run. Run PlanMirrorOperator first"),
+        ({}, r"no plan of mirror 'm' upstream in this DAG run\n.* Run PlanMirrorOperator first"),
         ({"plan": {"mirror": "o", "hash": PLAN}}, "no plan of mirror 'm' upstream"),
         (
             {"plan": {"mirror": "m", "hash": PLAN}, "again": {"mirror": "m", "hash": "f" * 64}},
-            "2 plans of mirror 'm'.*Pass plan=",
+            r"2 plans of mirror 'm'.*\n.*Pass plan=",
         ),
         ({"plan": {"mirror": "m", "hash": "f" * 64}}, "Run PlanMirrorOperator first"),
     ],

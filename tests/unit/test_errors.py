@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import pickle
 import re
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -25,6 +27,21 @@ from tests.unit.error_samples import samples
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "errors.json"
+
+BRANCHES = {"InputError", "TryAgain", "NeedsHuman"}
+RELAYED = "the words of a task's own error, which has its parts"
+LATER = "has no parts yet"
+IN_ONE = {
+    "copy/loop/crew.py: Crew.check_wanted": "ends the threads of a copy that has ended, and nobody reads it",
+    "cutover/failover/check.py: mirror_of": LATER,
+    "cutover/failover/decision.py: promote.change": LATER,
+    "cutover/failover/run.py: _decide": LATER,
+    "cutover/failover/run.py: run.ours": LATER,
+    "cutover/failover/run.py: run.undone": LATER,
+    "cutover/restoring.py: restore_while_shut.shut": LATER,
+    "jobs/driver/following.py: _copy_on": RELAYED,
+    "jobs/driver/turns.py: Tail._take": RELAYED,
+}
 
 
 def _said() -> dict[str, list[str]]:
@@ -101,3 +118,26 @@ def test_it_is_shown_in_three_lines(error: MirrorError, lines: list[str]) -> Non
     error.add_note("the fence is up")
     assert error.lines.split("\n") == [*lines, "  also: the fence is up"]
     assert pickle.loads(pickle.dumps(error)).lines.split("\n")[: len(lines)] == lines, "between processes, too"
+
+
+def _in_one(node: ast.AST, where: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield where an error of a branch is made of a single text."""
+    for each in ast.iter_child_nodes(node):
+        inside = (*where, each.name) if isinstance(each, (ast.FunctionDef, ast.ClassDef)) else where
+        yield from _in_one(each, inside)
+        if isinstance(each, ast.Call) and len(each.args) + len(each.keywords) < 2:
+            name = each.func.attr if isinstance(each.func, ast.Attribute) else getattr(each.func, "id", "")
+            if name in BRANCHES:
+                yield ".".join(where)
+
+
+def test_an_error_of_one_place_says_more_than_what() -> None:
+    """Why, or what to do. In one text both stand where consoles, Airflow's log and pages show what happened."""
+    code = ROOT / "airflow_mirror"
+    found = {
+        f"{path.relative_to(code).as_posix()}: {where}"
+        for path in code.rglob("*.py")
+        for where in _in_one(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert found - IN_ONE.keys() == set(), "give it what, cause and remedy"
+    assert IN_ONE.keys() - found == set(), "has its parts: take it from the list"

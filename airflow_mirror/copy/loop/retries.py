@@ -102,7 +102,7 @@ class Retries:
         # An error that is tried again: the next turn of the tail, or the next job, begins with the same look at the
         # logs.
         if failing_s > self._patience_s:
-            return TryAgain(f"{p.range.source}: no progress for {failing_s:.0f} s: {cause}")
+            return TryAgain(f"{p.range.source}: no progress for {failing_s:.0f} s", str(cause))
         level = logging.INFO if p.failures < 3 else logging.WARNING
         log.log(level, "%s: reading the target's end again (attempt %d): %s", p.range.source, p.failures, cause)
         # In memory alone: the next process opens each partition at once, and finds out for itself.

@@ -129,7 +129,7 @@ class MapReader:
                 return look()
             except Removed as e:
                 removed = e
-        raise TryAgain(f"{MAPS}: {removed} was removed while it was read")
+        raise TryAgain(f"{MAPS}: a map changed while it was read", f"{removed} was removed, {_LOOKS} times in a row")
 
     def _whole(self, target: WireCluster, one: CopyRange, found: Stored | None) -> OffsetMap | None:
         if found is None:
@@ -203,5 +203,9 @@ def id_of_topic(target: WireCluster, topic: str) -> str:
     if not (topic_id := target.topic_id(topic)) and target.topic_id(MAPS):
         target.refresh([topic])
         if not (topic_id := target.topic_id(topic)):
-            raise TryAgain(f"{target.role} cluster: no broker describes topic {topic!r}")
+            raise TryAgain(
+                f"{target.role} cluster: topic {topic!r} has no id",
+                "no broker describes it",
+                "One that has just started may not know it yet.",
+            )
     return topic_id

@@ -249,7 +249,7 @@ class MapStore(MapReader):
         """Append records until a broker says that it has them; return the offset of the last one's batch."""
         shelf = self._shelf(name)
         if time.monotonic() < shelf.closed_until:
-            raise TryAgain(f"{MAPS}-{shelf.partition} is not written to for a while: the last try failed")
+            raise TryAgain(f"{MAPS}-{shelf.partition} is not written to for a while", "the last try failed")
         topic, left, offset = TopicLog(target, MAPS, shelf.partition), dict(values), -1
         try:
             while left:

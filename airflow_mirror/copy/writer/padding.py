@@ -192,7 +192,8 @@ class Padder:
         # A direct request writes up to _BULK markers, the coordinator one, now and then none or two.
         if filling.steps > (_TRIES * (1 + (end - start) // _BULK) if self.direct else _TRIES + 2 * (end - start)):
             raise TryAgain(
-                f"{tp}: hole [{start}, {end}) was not filled after many steps; the target answers but does not append"
+                f"{tp}: hole [{start}, {end}) was not filled after {filling.steps} steps",
+                "the target answers but does not append",
             )
         # They go where the log ended a moment ago. Who dies behind the write leaves markers that belong there,
         # and whoever fills the hole next reads the end again.
@@ -280,6 +281,7 @@ class Padder:
         while self.target.log_ends([tp])[tp] < end:
             if time.monotonic() > deadline:
                 raise TryAgain(
-                    f"{tp}: a marker was accepted but the log end did not reach {end} in {_APPEND_TIMEOUT_S:.0f} s"
+                    f"{tp}: the log end did not reach {end} in {_APPEND_TIMEOUT_S:.0f} s",
+                    "a marker was accepted, and is not there",
                 )
             time.sleep(_POLL_S)

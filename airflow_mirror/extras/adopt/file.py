@@ -40,7 +40,11 @@ def read(paths: Sequence[Path], name: str = "") -> Brought:
     flows = {"->".join(pair): pair for pair in found.mirrors}
     if name.replace(" ", "") not in flows and (name or len(flows) != 1):
         asked = f"--flow {name}: no such flow" if name else "several flows: name one (--flow)"
-        raise InputError(f"{', '.join(map(str, paths))}: {asked}. Enabled are {', '.join(sorted(flows))}.")
+        raise InputError(
+            f"{', '.join(map(str, paths))}: {asked}",
+            f"enabled are {', '.join(sorted(flows))}",
+            "Name one of these (--flow).",
+        )
     pair = flows[name.replace(" ", "")] if name else next(iter(flows.values()))
     mirror = Mirror.from_dict(dict(found.mirrors[pair]))
     source = ClientConfig(found.connections[mirror.source], "source")

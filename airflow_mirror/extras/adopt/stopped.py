@@ -56,10 +56,10 @@ def look(
     groups = target.groups(every=True)
     if not own and all(group.group_id != flow.workers for group in groups):
         raise InputError(
-            f"the target has neither topic {flow.offsets!r} nor group {flow.workers!r}, by which MirrorMaker 2 would "
-            f"be known whose source is called {flow.source!r}. Nothing was changed",
-            remedy="Give the alias of its file (--source-alias), and where it runs on a Connect cluster of your own, "
-            "that one's offset.storage.topic and group.id.",
+            f"the target has neither topic {flow.offsets!r} nor group {flow.workers!r}",
+            f"by one of them MirrorMaker 2 would be known whose source is called {flow.source!r}. Nothing was changed",
+            "Give the alias of its file (--source-alias), and where it runs on a Connect cluster of your own, that one's "
+            "offset.storage.topic and group.id.",
         )
     watched = _Watched.of(flow, source, target, own, pairs)
     time.sleep(watch_s)

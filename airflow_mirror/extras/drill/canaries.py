@@ -42,7 +42,7 @@ class Canaries:
             values = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise InputError(
-                f"{path}: there are no canaries. Run LoseSourceOperator first, in the same DAG run."
+                str(path), "there are no canaries", "Run LoseSourceOperator first, in the same DAG run."
             ) from None
         values["positions"] = {int(p): o for p, o in values["positions"].items()}
         values["acked"] = [tuple(row) for row in values["acked"]]

@@ -60,7 +60,9 @@ def deleted(drill: Drill, topics: list[str]) -> list[str]:
 
 def left_behind(left: list[str]) -> TryAgain:
     """Return the error for what could not be deleted."""
-    return TryAgain(f"the drill could not delete {'; '.join(left)}", remedy="Clear this task, or type the command again.")
+    return TryAgain(
+        "the drill could not delete all that it has made", "; ".join(left), "Clear this task, or type the command again."
+    )
 
 
 def clean_up_earlier(

@@ -154,7 +154,7 @@ def _copy_back(
         if one.error is not None:
             raise one.error
         if not one.done:
-            raise TryAgain(f"{one.range.source}: it was not copied back within {timeout_s:.0f} s")
+            raise TryAgain(str(one.range.source), f"it was not copied back within {timeout_s:.0f} s")
     pairs = [PartitionPair(source_topic=topic, target_topic=topic, partition=p) for p in sorted(ends)]
     verdicts = compare_partitions(pairs, target, source)
     return [f"{topic}-{v.partition}: {v.first_difference}" for v in verdicts if not v.equal]

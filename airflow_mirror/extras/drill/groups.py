@@ -106,8 +106,9 @@ def look(mirror: str, source: ClusterAdmin, target: ClusterAdmin) -> Outlook:
     require_exclusive_topics(plan, "rehearse a failover of groups")
     if (found := source.cluster_id()) != plan.source_cluster_id:
         raise InputError(
-            f"mirror {mirror!r} copies from cluster {plan.source_cluster_id}, and the drill's source is {found}. Name a "
-            "mirror of this source, or none (groups_of)."
+            f"mirror {mirror!r} copies from cluster {plan.source_cluster_id}",
+            f"the drill's source is {found}",
+            "Name a mirror of this source, or none (groups_of).",
         )
     topics = [t.source_topic for t in plan.topics]
     states, there, ends = positions_of(target, plan)

@@ -15,6 +15,7 @@ from airflow_mirror.extras.readiness.model import VERSION, NightPlan
 from airflow_mirror.plan.findings import BLOCK, Finding
 from airflow_mirror.wording import some
 
+_MAKE_AGAIN = "Make it again: airflow-mirror readiness --json."
 _REMEDY = "Look whether the night still goes as it was planned; this plan is the one to go by then."
 
 
@@ -27,10 +28,14 @@ def drift(before: str, night: NightPlan) -> list[Finding]:
     try:
         values = json.loads(before)
         if (values["v"], values["mirror"]) != (VERSION, night.mirror):
-            raise InputError(f"it is of mirror {values['mirror']!r}, version {values['v']}: make it again.")
+            raise InputError(
+                f"the earlier plan for the night is of mirror {values['mirror']!r}, version {values['v']}",
+                f"this one is of mirror {night.mirror!r}, version {VERSION}",
+                _MAKE_AGAIN,
+            )
         lines = [*_topics(values["topics"], night), *_waves(values["waves"], night)]
     except (KeyError, TypeError, ValueError) as e:
-        raise InputError(f"not a plan for the night: {e!r}. Make it again: airflow-mirror readiness --json.") from e
+        raise InputError("not a plan for the night", repr(e), _MAKE_AGAIN) from e
     return [Finding(BLOCK, "drift", about, evidence, _REMEDY) for about, evidence in lines]
 
 

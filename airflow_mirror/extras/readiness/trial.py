@@ -104,7 +104,7 @@ def try_copy(
     configs = {**scratch.CONFIGS, "segment.bytes": str(256 << 20), "max.message.bytes": str(limit)}
     spec = NewTopicSpec(topic, 1 + max(tp.partition for tp in chosen), largest.replication_factor, configs)
     if (why := scratch.create(target, spec)) is not None:
-        raise TryAgain(f"no trial copy: there is no scratch topic on the target: {why}")
+        raise TryAgain("no trial copy: there is no scratch topic on the target", why)
     try:
         ranges = [
             CopyRange(
@@ -157,7 +157,7 @@ def _measured(
                     if error := next((p.error for p in loop.partitions if p.error is not None), None):
                         raise error
                     if not rate.bytes:
-                        raise TryAgain(f"no trial copy: nothing arrived within {_BEGINS_WITHIN_S:.0f} s")
+                        raise TryAgain("no trial copy", f"nothing arrived within {_BEGINS_WITHIN_S:.0f} s")
                     return rate
 
                 alone, together = run(ranges[:1], "alone"), run(ranges, "together")

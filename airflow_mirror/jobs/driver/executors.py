@@ -159,8 +159,9 @@ def _await_first(context: Any, stopping: threading.Event | None) -> bool:
             if waited_s > _PATIENCE_S:
                 raise TryAgain(
                     f"{context.master} gave this job no executor within {waited_s:.0f} s",
-                    remedy="Its cores may be taken (an application without spark.cores.max takes all of a standalone "
-                    "cluster), or no worker has as much memory as spark.executor.memory asks for.",
+                    "its cores may be taken (an application without spark.cores.max takes all of a standalone "
+                    "cluster), or no worker has as much memory as spark.executor.memory asks for",
+                    "Free what is taken, or ask for less.",
                 )
     return False
 

@@ -124,7 +124,7 @@ def _copy(
             try:
                 _follow(crew, tail, job, held, there, request, status, publication)
             except StoppedByQuota as e:  # partitions may not have ended cleanly
-                raise TryAgain(str(e)) from e
+                raise TryAgain(str(e), "partitions may not have ended cleanly") from e
     return tail
 
 

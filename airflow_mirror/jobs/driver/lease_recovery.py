@@ -60,7 +60,11 @@ class LeaseRecovery:
                 self._stopping.wait(PAUSES_S[0])
                 continue
             if self._tries == len(PAUSES_S):
-                raise NeedsHuman(f"{cause} It was tried {self._tries} times to take it back: find the other job.")
+                raise NeedsHuman(
+                    f"mirror {plan.mirror.name!r}: others take its writer lease again and again",
+                    f"{cause} It was tried {self._tries} times to take it back",
+                    "Find the other job.",
+                )
             self._require_not_replaced(plan)
             pause_s = PAUSES_S[self._tries]
             self._tries += 1
@@ -101,7 +105,9 @@ class LeaseRecovery:
         except (TailReplaced, WritingEnded):
             raise
         except LedgerMissing as e:
-            raise NeedsHuman(f"{cause} It is not taken back: {e}") from e
+            raise NeedsHuman(
+                f"mirror {plan.mirror.name!r}: its writer lease is not taken back", f"{cause} {e.what_and_why}", e.remedy
+            ) from e
         except TryAgain as e:
             log.warning("the writer lease is not back: %s", e)
             return False

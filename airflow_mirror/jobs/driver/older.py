@@ -186,7 +186,7 @@ def _changed(job: TailRequest, **fields: Any) -> TailRequest:
 def _require_apart(given: CommandLine) -> None:
     taken = [option for option in _OF_ONE if any(one.partition("=")[0] == option for one in given.rest)]
     if taken and len(given.flows) > 1:
-        raise InputError(f"{', '.join(taken)}: of one job, and there are {len(given.flows)} sources. Remove it.")
+        raise InputError(", ".join(taken), f"it is of one job, and there are {len(given.flows)} sources", "Remove it.")
 
 
 def _arguments(flow: Flow, given: CommandLine, scratch: Path, tasks: str) -> list[str]:

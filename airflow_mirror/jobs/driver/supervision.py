@@ -51,7 +51,7 @@ class Supervisor:
         while not tail.stopping.wait(LOOK_EVERY_S) and self._there.wishes.pause is None and not stream.must_restart:
             if not stream.is_running:
                 if tail.failed is None and tail.deposed is None and tail.unheard is None:
-                    raise TryAgain(stream.failure())
+                    raise TryAgain("this tail copies no more", stream.failure())
                 return
             if not table.has_stopped():
                 well = self._clock()

@@ -110,8 +110,9 @@ def verify(
     begun, mirror = time.monotonic(), request.mirror
     if mirror.partitioning == "by_key":
         raise InputError(
-            f"mirror {mirror.name!r}: partitioning='by_key' splits the records of a partition to several; partitions "
-            "can't be compared one to one. Compare counts, or copy with partitioning='preserve'."
+            f"mirror {mirror.name!r}: partitions can't be compared one to one",
+            "partitioning='by_key' splits the records of a partition to several",
+            "Compare counts, or copy with partitioning='preserve'.",
         )
     asks_another = bool(request.level != "offsets" and request.spot_checks)
     if asks_another:

@@ -86,7 +86,7 @@ def judge(values: Mapping[str, bytes], tail: ActiveTail | None, status: str, wat
     sign = watch.sign(tail)
     if sign is not None and sign.blame in ("human", "input"):
         raise NeedsHuman(
-            f"the tail on host {tail.host!r} has failed, and so would this process in its place: {sign.error}"
+            f"the tail on host {tail.host!r} has failed, and so would this process in its place", str(sign.error)
         )
     if status == LOST:
         log.warning("the tail on host %s gives no sign any more; this process takes its place", tail.host)
@@ -289,8 +289,9 @@ class Member:
             return False
         if not (by := ended_by(ledger.values(), self._mirror.name)):
             raise NeedsHuman(
-                f"mirror {self._mirror.name!r}: the tail is gone, and all writing was ended, by a cutover, say. This "
-                "process does not take its place. Start it again when the mirror is to copy."
+                f"mirror {self._mirror.name!r}: the tail is gone, and this process does not take its place",
+                "all writing was ended, by a cutover, say",
+                "Start it again when the mirror is to copy.",
             )
         log.info("mirror %s was %s, and this process with it", self._mirror.name, by)
         return True

@@ -74,7 +74,9 @@ def guarded(
             if not is_ready and select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 is_ready = process.stdout.readline() == READY
             if not is_ready or process.poll() is not None:
-                raise TryAgain(f"the process that guards the fence did not start within {_START_S:.0f} s, or has ended")
+                raise TryAgain(
+                    "the process that guards the fence", f"it did not start within {_START_S:.0f} s, or has ended"
+                )
 
         yield ready
     finally:

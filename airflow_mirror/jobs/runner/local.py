@@ -97,10 +97,9 @@ class LocalRunner:
     def _reattach(self, handle: Handle, spec: JobSpec) -> Handle:
         if handle["spec"] != spec.hash:
             raise InputError(
-                f"job {handle['name']!r} is already running with another specification ({handle['spec']} runs, "
-                f"{spec.hash} "
-                f"was requested; directory {handle['dir']})",
-                remedy="Stop it first (StopMirrorOperator), or wait until it ends.",
+                f"job {handle['name']!r} is already running with another specification",
+                f"{handle['spec']} runs, {spec.hash} was requested; directory {handle['dir']}",
+                "Stop it first (StopMirrorOperator), or wait until it ends.",
             )
         if not self.reaches(handle):
             raise elsewhere(handle)

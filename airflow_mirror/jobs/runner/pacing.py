@@ -127,8 +127,9 @@ def _settled(state: State, job: JobId, pause: Wish | None, clock: Clock) -> str:
             raise TryAgain(
                 f"mirror {job.name!r} is paused, but its {_what(job)} on host {job.host!r} still copies after "
                 f"{waited:.0f} s",
-                remedy="It may have to finish a large batch: run the command again, which waits once more. If it never "
-                "rests, it does not reach the target: stop it (StopMirrorOperator; a bulk copy ends with its task).",
+                "it may have to finish a large batch",
+                "Run the command again, which waits once more. If it never rests, it does not reach the target: stop it "
+                "(StopMirrorOperator; a bulk copy ends with its task).",
             )
         clock.sleep(_EVERY_S)
     return found

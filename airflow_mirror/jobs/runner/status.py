@@ -57,8 +57,9 @@ class StatusFile:
                 with lock(self._dir / "lock", wait_s=0.0) as file:
                     os.dup(file.fileno())  # nobody closes it before the process ends
             except BlockingIOError:
-                what = f"another process holds {self._dir}/lock: this job is running already"
-                raise TryAgain(what, remedy="Stop it, or let it finish.") from None
+                raise TryAgain(
+                    f"another process holds {self._dir}/lock", "this job is running already", "Stop it, or let it finish."
+                ) from None
             self._save()  # a job that can't report from the start must not begin
 
     def update(

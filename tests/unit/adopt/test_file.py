@@ -46,7 +46,7 @@ def test_a_flow_has_its_mirror_its_clusters_and_its_names(file: Path) -> None:
 
 
 def test_a_flow_that_is_not_enabled_or_one_of_several_has_to_be_named(file: Path) -> None:
-    with pytest.raises(InputError, match=r"--flow B->A: no such flow. Enabled are A->B"):
+    with pytest.raises(InputError, match=r"--flow B->A: no such flow: enabled are A->B"):
         read([file], "B->A")
     file.write_text(f"{FILE}A->C.enabled = true\n")
     with pytest.raises(InputError, match="several flows: name one"):

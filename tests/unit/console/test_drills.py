@@ -87,7 +87,7 @@ def test_what_a_drill_left_is_deleted_once_on_both_sides(
     assert len(src.asked("DeleteTopics")) == 2 and len(dst.asked("DeleteTopics")) == 1
     assert not drilling(ledger), "the next drill may begin"
     said = capsys.readouterr()
-    assert "could not delete 'mirror-drill.1' on the source: " in said.err
+    assert "could not delete all that it has made\n  why: 'mirror-drill.1' on the source: " in said.err
     assert said.out.splitlines() == ["deleted on both sides: mirror-drill.1", "sunday has left nothing"]
     assert [found.topics for found in Drills(state, "dr-drill").all()] == [[], []]
 

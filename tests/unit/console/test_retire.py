@@ -191,7 +191,7 @@ def test_topics_that_are_somebody_elses_by_now_keep_their_settings(
         "DescribeConfigs", Fault(before=frozen), nth=2, when=looks
     )  # 1: what there is to do
     assert run(target, tmp_path, "--yes") != 0 and looked.hits and target.settings("t") == {"retention.ms": "-1"}
-    assert "decided anew meanwhile; retire the mirror again" in capsys.readouterr().err
+    assert "decided anew meanwhile\n  do:  Retire the mirror again" in capsys.readouterr().err
 
 
 def test_settings_that_no_plan_knows_are_named(

@@ -220,7 +220,7 @@ def test_sources_that_may_hide_groups_are_said_to(world: World) -> None:
 
 def test_mirror_of_another_source_or_with_shared_topics_is_refused(world: World) -> None:
     world.source.id = "x"
-    with pytest.raises(InputError, match="mirror 'm' copies from cluster s, and the drill's source is x"):
+    with pytest.raises(InputError, match="mirror 'm' copies from cluster s: the drill's source is x"):
         world.look()
     shared = SimpleNamespace(mirror=SimpleNamespace(shares=True, name="m"))
     world.plan = shared  # type: ignore[assignment]

@@ -75,8 +75,8 @@ def test_running_job_with_another_spec_conflicts_naming_the_remedy(runner: Local
     runner.ensure_started("bulk", spec(), SECRETS)
     with pytest.raises(
         InputError,
-        match=r"^job 'bulk' is already running with another specification \(\w+ runs, \w+ was requested; directory /.*"
-        r"\)\. Stop it first \(StopMirrorOperator\), or wait until it ends.$",
+        match=r"^job 'bulk' is already running with another specification: \w+ runs, \w+ was requested; directory /.*"
+        r"\. Stop it first \(StopMirrorOperator\), or wait until it ends.$",
     ):
         runner.ensure_started("bulk", spec(offsets="mapped"), SECRETS)
 

@@ -295,7 +295,7 @@ def two(theirs: list[str], tmp_path: Path, again_at_once: None) -> list[str]:
 
 def test_what_one_job_writes_to_is_refused_for_two(two: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert older_run([*two, "--metrics-port=0"], never, never) == 2
-    assert "--metrics-port: of one job, and there are 2 sources" in capsys.readouterr().err
+    assert "--metrics-port\n  why: it is of one job, and there are 2 sources" in capsys.readouterr().err
 
 
 def test_a_source_that_fails_for_a_while_is_begun_again_and_the_others_go_on(

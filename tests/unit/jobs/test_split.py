@@ -222,7 +222,7 @@ def test_old_mirror_has_no_rest_once_it_has_other_topics_or_none() -> None:
 @pytest.mark.parametrize(
     ("whole", "topics", "name", "error", "says"),
     [
-        (WHOLE, ["lost"], "wave", InputError, "mirror 'all' does not copy lost."),
+        (WHOLE, ["lost"], "wave", InputError, "mirror 'all' does not copy lost: its plan"),
         (WHOLE, ["pay"], "all", InputError, "topics would pass from mirror 'all' to itself"),
         (WHOLE, ["pay"], "no name", InvalidField, "name='no name': not usable"),
         (
@@ -246,7 +246,7 @@ def test_group_that_would_be_parted_is_named() -> None:
     with pytest.raises(InputError) as raised:
         require_apart(["orders", "pay", "users"], every, reads)
     assert str(raised.value) == (
-        "group 'audit' also reads refunds. Groups and the topics that they read are cut over together: split all of them "
+        "groups and the topics that they read are cut over together: group 'audit' also reads refunds. Split all of them "
         "off, which are orders, pay, refunds."
     )
     assert require_apart(["orders", "pay", "refunds"], every, reads) == ["audit", "billing"]
@@ -270,8 +270,8 @@ def nobodys(world: World) -> None:
     [
         (other("dc1.pay", "else"), TopicsOwned, "dc1.pay: mirror 'else' of cluster s"),
         (other("dc1.pay", "all", opened_by="h", opened_at="noon"), MirrorCutOver, "noon"),
-        (nobodys, InputError, "the ledger does not say that dc1.pay belongs to mirror 'all'"),
-        (another_plan, InputError, "mirror 'wave' has a plan of its own already"),
+        (nobodys, InputError, "topics dc1.pay: the ledger does not say that they belong to mirror 'all'"),
+        (another_plan, InputError, "mirror 'wave': it has a plan of its own already"),
     ],
 )  # fmt: skip
 def test_what_is_not_the_old_mirrors_does_not_pass(
@@ -285,7 +285,7 @@ def test_what_is_not_the_old_mirrors_does_not_pass(
 
 
 def test_topic_that_was_created_again_or_is_gone_does_not_pass(world: World) -> None:
-    with pytest.raises(InputError, match=r"the ledger does not say that dc1\.pay belongs"):
+    with pytest.raises(InputError, match=r"dc1\.pay: the ledger does not say that they belong"):
         world.split(topic_ids={"dc1.or.ders": "id dc1.or.ders", "dc1.pay": "another"}).require_possible()
     with pytest.raises(InputError, match=r"the target has no topic dc1\.pay"):
         world.split(topic_ids={"dc1.or.ders": "id dc1.or.ders"}).require_possible()
