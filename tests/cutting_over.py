@@ -21,7 +21,7 @@ from airflow_mirror.sync.group_translation import Translate
 
 
 def cut_over(
-    on: Platform, plan: Plan, kept: ReportStore, *, fence: Fence, verify: Verify, compared_to: Offsets | None = None,
+    on: Platform, plan: Plan, store: ReportStore, *, fence: Fence, verify: Verify, compared_to: Offsets | None = None,
     tail_positions: Callable[[], Offsets] | None = None, translate_offset: Translate | None = None,
     additions: Additions = ALONE, signer: Signer | None = None, stop: threading.Event | None = None,
     schemas: Callable[[], SchemaProof] | None = None, named: str = ACL, **wanted: Any,
@@ -32,13 +32,13 @@ def cut_over(
         translate_offset=translate_offset, schemas=schemas,
     )  # fmt: skip
     request = CutoverRequest(plan=plan, fence=named, **wanted)
-    return run_cutover(request, clusters, kept, additions=additions, signer=signer, stop=stop)
+    return run_cutover(request, clusters, store, additions=additions, signer=signer, stop=stop)
 
 
 def go_back(
-    way: WayBack, on: Platform, kept: ReportStore, *, fence: Fence, verify: Verify,
+    way: WayBack, on: Platform, store: ReportStore, *, fence: Fence, verify: Verify,
     stop: threading.Event | None = None, **wanted: Any,
 ) -> CutoverReport:  # fmt: skip
     """Roll back. :param on: the mirror's source and target. :param wanted: fields of :class:`CutoverRequest`."""
     clusters = Clusters(on=on.turned(), fence=fence, verify=verify)
-    return roll_back(way, CutoverRequest(plan=way.plan, **wanted), clusters, kept, stop=stop)
+    return roll_back(way, CutoverRequest(plan=way.plan, **wanted), clusters, store, stop=stop)

@@ -229,7 +229,7 @@ def _show(arguments: argparse.Namespace, found: Preview, first: Sequence[str]) -
 
 
 def _do(
-    arguments: argparse.Namespace, kept: ReportStore, fenced: str, decided: Decided, work: Callable[[], CutoverReport]
+    arguments: argparse.Namespace, store: ReportStore, fenced: str, decided: Decided, work: Callable[[], CutoverReport]
 ) -> int:  # fmt: skip
     """Do it; say what became of it, and return the exit status.
 
@@ -239,17 +239,17 @@ def _do(
     try:
         report = work()
     except (MirrorError, OSError, KeyboardInterrupt) as e:
-        may_be_open = isinstance(e, _SAY_WHAT_TO_DO) or _may_be_open(kept, before, decided)
+        may_be_open = isinstance(e, _SAY_WHAT_TO_DO) or _may_be_open(store, before, decided)
         if not (may_be_open or isinstance(e, MirrorError)):
             raise
         _warn(e, "" if not may_be_open or isinstance(e, _SAY_WHAT_TO_DO) else _go_on(fenced))
         if may_be_open:
             return 3
-        left = kept.on_disk()
+        left = store.on_disk()
         was_fenced = left is not None and left.started >= begun and left.fence is not None
         return 2 if isinstance(e, InputError) and not was_fenced else 1
     try:
-        status = _end(arguments, report, kept, fenced)
+        status = _end(arguments, report, store, fenced)
         sys.stdout.flush()
     except OSError as e:  # a disk that is full, a reader that has gone: what is done is done all the same
         output.give_up()
@@ -258,7 +258,7 @@ def _do(
     return status
 
 
-def _may_be_open(kept: ReportStore, before: FenceState | None, decided: Decided) -> bool:
+def _may_be_open(store: ReportStore, before: FenceState | None, decided: Decided) -> bool:
     """Return whether it is decided that this run has opened its cluster, or nobody can tell.
 
     Not by the error, since any may come behind the opening; nor by the report, which may be one writing older.
@@ -266,17 +266,17 @@ def _may_be_open(kept: ReportStore, before: FenceState | None, decided: Decided)
     :param before: what was decided when the command began.
     """
     try:
-        return _has_opened(kept, decided())
+        return _has_opened(store, decided())
     except MirrorError:
-        left = kept.on_disk()
-        return _has_opened(kept, before) or (left is not None and left.outcome in (DONE, RUNNING))
+        left = store.on_disk()
+        return _has_opened(store, before) or (left is not None and left.outcome in (DONE, RUNNING))
 
 
-def _has_opened(kept: ReportStore, fence: FenceState | None) -> bool:
+def _has_opened(store: ReportStore, fence: FenceState | None) -> bool:
     # A kept fence that was lifted is the word of a person, or of a rollback: where producers write now is theirs to say.
     return (
         fence is not None
-        and fence.run == kept.run
+        and fence.run == store.run
         and (fence.phase in (OPENED, CLOSING) or (fence.phase == CLOSED and not fence.kept))
     )
 
@@ -292,10 +292,10 @@ def _warn(e: BaseException, more: str) -> None:
         print(f"error: {said}", *filter(None, [more]), sep="\n", file=sys.stderr, flush=True)
 
 
-def _end(arguments: argparse.Namespace, report: CutoverReport, kept: ReportStore, fenced: str) -> int:
+def _end(arguments: argparse.Namespace, report: CutoverReport, store: ReportStore, fenced: str) -> int:
     fence = report.fence
     again = bool(report.steps) and report.steps[-1].name == "verify_again"
-    lines = [f"run {kept.run}: {report.outcome}{' before; both sides were compared once more' if again else ''}"]
+    lines = [f"run {store.run}: {report.outcome}{' before; both sides were compared once more' if again else ''}"]
     if fence is not None:
         lines[0] += f"; nobody could write for {fence.seconds or 0.0:.1f} s"
         if fence.is_kept and report.is_fence_gone:
@@ -309,8 +309,8 @@ def _end(arguments: argparse.Namespace, report: CutoverReport, kept: ReportStore
     lines.append(f"compared behind the fence: {count(records, 'record')} in {count(len(report.ends), 'partition')}")
     lines += [f"group {group.group}: set ({group.settled})" for group in report.groups]
     lines += [f"group {name}: left where it was" for name in report.left_behind]
-    lines.append(f"report: {kept.directory}/{HTML_NAME}")
-    _say(arguments, {**report.summary(), "run": kept.run, "report": str(kept.directory)}, lines)
+    lines.append(f"report: {store.directory}/{HTML_NAME}")
+    _say(arguments, {**report.summary(), "run": store.run, "report": str(store.directory)}, lines)
     return 0 if report.outcome == DONE else 1
 
 

@@ -72,7 +72,9 @@ def number_of(record: Record, *, timed: bool = True) -> int:
     return xxhash.xxh3_64_intdigest(b"".join((head, key or b"", value or b"", headers)))
 
 
-def first_foreign(one: CopyRange, ours: RawBatch, theirs: Sequence[RawBatch], log_start: int) -> tuple[int, str] | None:
+def first_foreign(
+    copy_range: CopyRange, ours: RawBatch, theirs: Sequence[RawBatch], log_start: int
+) -> tuple[int, str] | None:
     """Compare a batch of the target with the source at the same offsets; return the first difference and what it is.
 
     If the source lacks a record, the source's log at that offset decides:
@@ -94,8 +96,8 @@ def first_foreign(one: CopyRange, ours: RawBatch, theirs: Sequence[RawBatch], lo
         if raw.header is not None and raw.header.is_control:
             markers.append(range(raw.header.base_offset, raw.header.next_offset))
         else:
-            originals.update((r.offset, r) for r in decoded(raw, one.source, "source"))
-    for record in decoded(ours, one.target, "target"):
+            originals.update((r.offset, r) for r in decoded(raw, copy_range.source, "source"))
+    for record in decoded(ours, copy_range.target, "target"):
         other = originals.get(record.offset)
         if record.offset < log_start:
             continue

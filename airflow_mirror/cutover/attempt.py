@@ -63,7 +63,7 @@ class Attempt:
     """One attempt of a cutover: the state that its steps share.
 
     :param request: what is wanted. :param clusters: what it is done with.
-    :param kept: where the report is written, and found by the next process.
+    :param store: where the report is written, and found by the next process.
     :param additions: what is done beside the steps. :param signer: signs the report's link in the chain of reports.
     :param require_guard: raises if nobody would lift the fence were this process killed.
     :param stop: set by another thread to make the cutover back out.
@@ -90,7 +90,7 @@ class Attempt:
     request: CutoverRequest
     clusters: Clusters
     report: CutoverReport
-    kept: ReportStore
+    store: ReportStore
     log: Log = _LOG
     additions: Additions = ALONE
     signer: Signer | None = None
@@ -164,7 +164,7 @@ class Attempt:
         return self.on.target.log
 
     @property
-    def life(self) -> Decisions:
+    def ledger(self) -> Decisions:
         """The target's ledger: what becomes of the fence, and which topics were handed over to applications."""
         return self.on.target.ledger
 
@@ -195,7 +195,7 @@ class Attempt:
         assert self.up is not None
         # Made anew for each effect: `up` is another value behind each decision of our own. A step that keeps one across
         # such a decision would be refused by itself.
-        return permit(self.life, self.mirror.name, self.up)
+        return permit(self.ledger, self.mirror.name, self.up)
 
     @cached_property
     def may_set(self) -> Permit:
@@ -210,8 +210,8 @@ class Attempt:
         # take it itself.
         def ours() -> None:
             self.permit()
-            if direction(self.life.values(), self.mirror.name) != self.turned:  # failed over, by force
-                raise CutoverTakenOver(self.kept.run)
+            if direction(self.ledger.values(), self.mirror.name) != self.turned:  # failed over, by force
+                raise CutoverTakenOver(self.store.run)
             assert self.lease is not None
             self.on.target.confirm_lease(self.lease)
 
@@ -222,14 +222,14 @@ class Attempt:
     def is_up(self, up: FenceState) -> None:
         """Note that its fence is decided to be up, or may be: from here on its report has a place on the target."""
         self.up, self.report.id = up, self.me
-        self.kept.begin_anew()
+        self.store.begin_anew()
 
     def read_again(self) -> None:
         """Take up what others have written into a finished cutover's report: who has lifted its kept fence, say.
 
         Errors as :meth:`ReportStore.load`.
         """
-        self.report = self.kept.of(self.report.id) or self.report
+        self.report = self.store.of(self.report.id) or self.report
 
     def save(self) -> None:
         """Write the report; on the target only once a fence of this attempt was decided.
@@ -240,9 +240,9 @@ class Attempt:
         # their fence stood, and took that of another attempt away.
         # One of which nobody knows whether it was decided counts as up: whoever finds that it was needs the report.
         if self.up is None:
-            self.kept.save_here(self.report)
+            self.store.save_here(self.report)
         else:
-            self.kept.save(self.report)
+            self.store.save(self.report)
 
     def check_stop(self) -> None:
         """Return if the cutover may go on.

@@ -34,7 +34,7 @@ from airflow_mirror.plan.requirements import require_active
 from airflow_mirror.wire.served import release_of
 
 
-def precheck(run: Attempt) -> None:
+def precheck(attempt: Attempt) -> None:
     """Check everything that can be checked before the fence is raised, because afterwards every second counts.
 
     Notes in the report which versions take part.
@@ -56,27 +56,27 @@ def precheck(run: Attempt) -> None:
     """
     # By the clocks of two hosts, perhaps. A minute between them has a person look once more, or go by what is a minute
     # older; what a cutover rests on is looked at again in any case.
-    if run.request.shown_at is not None and time.time() - run.request.shown_at > run.limits.approval_valid_s:
-        seen = datetime.fromtimestamp(run.request.shown_at, UTC).isoformat(timespec="seconds")
-        raise PreviewTooOld(run.mirror.name, seen, run.limits.approval_valid_s)
+    if attempt.request.shown_at is not None and time.time() - attempt.request.shown_at > attempt.limits.approval_valid_s:
+        seen = datetime.fromtimestamp(attempt.request.shown_at, UTC).isoformat(timespec="seconds")
+        raise PreviewTooOld(attempt.mirror.name, seen, attempt.limits.approval_valid_s)
     # Nothing is changed here, and nothing pinned: each of these may be otherwise a second later. What the opening rests
     # on is looked at again behind the fence, or is in its decision.
     for row in CHECKS.rows.values():
-        if said := list(row.judge(run) or ()):
-            raise CutoverBlocked(run.mirror.name, list(map(str, said)))
-    run.report.versions = _versions(run)
+        if said := list(row.judge(attempt) or ()):
+            raise CutoverBlocked(attempt.mirror.name, list(map(str, said)))
+    attempt.report.versions = _versions(attempt)
 
 
-def refusals(run: Attempt) -> list[Finding]:
+def refusals(attempt: Attempt) -> list[Finding]:
     """Return a finding for each check of :func:`precheck`, blocks first, instead of raising the first error.
 
     :raises TryAgain: a cluster does not answer.
     """
-    return worst_first(CHECKS.run({}, run))
+    return worst_first(CHECKS.run({}, attempt))
 
 
 # Each raises what keeps a cutover from beginning, so that programs can tell it apart.
-CHECKS = Checks[Attempt](lambda run: f"mirror {run.mirror.name!r}")
+CHECKS = Checks[Attempt](lambda attempt: f"mirror {attempt.mirror.name!r}")
 
 
 def require_forward(mirror: str, turned: Direction | None) -> None:
@@ -110,13 +110,13 @@ def require_own_fence(
 
 
 @CHECKS.check("mirror", "can be cut over", first=True)
-def _possible(run: Attempt) -> None:
+def _possible(attempt: Attempt) -> None:
     # By the direction as it was when the attempt began: the same value refuses its `up`, should one be armed since.
-    if not run.request.is_rollback:
-        require_forward(run.mirror.name, run.turned)
-    require_possible(run.plan)
-    mapped = [t.source_topic for t in run.plan.topics if t.mode != "identical"]
-    if mapped and (run.clusters.tail_positions is None or run.clusters.translate_offset is None):
+    if not attempt.request.is_rollback:
+        require_forward(attempt.mirror.name, attempt.turned)
+    require_possible(attempt.plan)
+    mapped = [t.source_topic for t in attempt.plan.topics if t.mode != "identical"]
+    if mapped and (attempt.clusters.tail_positions is None or attempt.clusters.translate_offset is None):
         raise InputError(
             f"topics with mapped offsets ({', '.join(mapped[:5])})",
             "nothing is given that translates them",
@@ -125,32 +125,34 @@ def _possible(run: Attempt) -> None:
 
 
 # By what was decided when the attempt began: the same value refuses its `up`, should somebody be faster.
-CHECKS.check("fences", "none stands")(lambda run: require_ended(run.mirror.name, run.before))
+CHECKS.check("fences", "none stands")(lambda attempt: require_ended(attempt.mirror.name, attempt.before))
 
 
 @CHECKS.check("ledger_writers", "nobody else may write to the target's ledger")
-def _alone_in_ledger(run: Attempt) -> None:
-    require_alone_in_ledger(run.mirror, run.target, run.request.accept_ledger_writers)
+def _alone_in_ledger(attempt: Attempt) -> None:
+    require_alone_in_ledger(attempt.mirror, attempt.target, attempt.request.accept_ledger_writers)
 
 
 # In production by another run, or by a failover: the decision to open is refused by that as well.
 CHECKS.check("topics", "they are the mirror's, and not in production")(
-    lambda run: require_active(run.life, run.plan, run.target)
+    lambda attempt: require_active(attempt.ledger, attempt.plan, attempt.target)
 )
 
 
-CHECKS.check("opening", "it fits into a record of the target's ledger")(lambda run: require_fits(run.plan, run.target))
+CHECKS.check("opening", "it fits into a record of the target's ledger")(
+    lambda attempt: require_fits(attempt.plan, attempt.target)
+)
 
 
 @CHECKS.check("plan", "both sides are as planned, and as compared")
-def _planned(run: Attempt) -> None:
+def _planned(attempt: Attempt) -> None:
     # Once more behind the fence (`quiet.prove_fence`): ten seconds pass until then, in which somebody may add a topic.
-    if changes := drift(run):
+    if changes := drift(attempt):
         raise PlanOutdated(changes)
-    for revision in run.request.compared:
-        if revision != run.plan.revision:
-            since = added_since(run.plan, revision)
-            raise PlanAmended(run.mirror.name, since, revision, run.plan.revision)
+    for revision in attempt.request.compared:
+        if revision != attempt.plan.revision:
+            since = added_since(attempt.plan, revision)
+            raise PlanAmended(attempt.mirror.name, since, revision, attempt.plan.revision)
 
 
 # Looked at again with the commit, behind the fence: a consumer may start on the target at any moment.
@@ -160,18 +162,18 @@ CHECKS.check("tail_runs", "it copies, or nothing is left to copy")(require_tail)
 
 
 @CHECKS.check("fence_rights", "the fence can be raised and lifted")
-def _fence(run: Attempt) -> None:
-    described(run)  # which tries the rights to raise and to lift it
+def _fence(attempt: Attempt) -> None:
+    described(attempt)  # which tries the rights to raise and to lift it
 
 
-def _versions(run: Attempt) -> dict[str, str]:
+def _versions(attempt: Attempt) -> dict[str, str]:
     """Return the versions of what takes part. A broker tells its release by what it serves, and so only a lower bound."""
-    found = {side: release_of(log) for side, log in (("source", run.source_log), ("target", run.target_log))}
+    found = {side: release_of(log) for side, log in (("source", attempt.source_log), ("target", attempt.target_log))}
     at_least = {f"{side} brokers": f"{'.'.join(map(str, release))} or later" for side, release in found.items()}
     return {"airflow-mirror": __version__, **at_least}
 
 
-def reverify(run: Attempt) -> None:
+def reverify(attempt: Attempt) -> None:
     """Compare again after the cutover, up to the fenced ends; applications now write after them.
 
     Appends a step ``verify_again`` to the report. A source that was written to, or a missing fence, is reported there
@@ -181,35 +183,35 @@ def reverify(run: Attempt) -> None:
     """
     started = time.time()
     # Only reads, but for its own report: a task of a finished cutover may be cleared at any time.
-    evidence: dict[str, Any] = verify(run)
-    ends = run.ends
-    moved = moves(ends, run.source_log.log_ends(ends))
+    evidence: dict[str, Any] = verify(attempt)
+    ends = attempt.ends
+    moved = moves(ends, attempt.source_log.log_ends(ends))
     if moved:
         evidence["source_moved_since"] = {tp: list(ends) for tp, ends in moved.items()}
-        run.log.warning("the source was written since the cutover: %s", ", ".join(moved))
-    fence = run.report.fence
+        attempt.log.warning("the source was written since the cutover: %s", ", ".join(moved))
+    fence = attempt.report.fence
     if fence is not None and fence.is_kept:
         # What is decided says more: who lifted it may not have been able to say so in the report.
-        evidence["fence_is_up"] = is_up = run.up is not None and run.fence.is_up(run.intent)
+        evidence["fence_is_up"] = is_up = attempt.up is not None and attempt.fence.is_up(attempt.intent)
         if not is_up:
-            run.log.warning("the fence that was kept is not up any more: applications may write to the source")
+            attempt.log.warning("the fence that was kept is not up any more: applications may write to the source")
     # Ahead is fine: applications have read on. Behind is what a late request of a frozen process does, or a person.
-    if lost := _groups_behind(run):
+    if lost := _groups_behind(attempt):
         raise VerificationFailed(lost)
-    run.read_again()  # the comparison took its time
+    attempt.read_again()  # the comparison took its time
     # Once all was looked at: what raises above leaves the report and its link as they are. Behind this save it has no
     # link until `_seal` adds the next one; dies in between, and the run's next call does.
-    run.report.steps.append(
+    attempt.report.steps.append(
         StepRecord(name="verify_again", status="done", started=started, seconds=time.time() - started, evidence=evidence)
     )
-    run.save()
+    attempt.save()
 
 
-def _groups_behind(run: Attempt) -> list[str]:
+def _groups_behind(attempt: Attempt) -> list[str]:
     """Return the groups that are behind the position that the cutover committed; groups that moved on are fine."""
     lines = []
-    found = run.target.groups_offsets([record.group for record in run.report.groups])
-    for record in run.report.groups:
+    found = attempt.target.groups_offsets([record.group for record in attempt.report.groups])
+    for record in attempt.report.groups:
         now = found[record.group]
         for tp, offset in record.on_target.items():
             if tp not in now or now[tp].offset < offset:

@@ -120,12 +120,12 @@ def fence_state(values: Values, mirror: str) -> FenceState | None:
     return FENCE.load(known(FenceState), values, mirror)
 
 
-def since_ms(life: Decisions, mirror: str) -> int:
+def since_ms(ledger: Decisions, mirror: str) -> int:
     """Return when the last thing about a mirror's fence was decided, by the broker's clock; ms since the epoch."""
-    return life.time_ms(FENCE.key(mirror))
+    return ledger.time_ms(FENCE.key(mirror))
 
 
-def permit(life: Decisions, mirror: str, state: FenceState) -> Callable[[], None]:
+def permit(ledger: Decisions, mirror: str, state: FenceState) -> Callable[[], None]:
     """Return what is called right before the bytes of an effect: it raises unless exactly this is decided still.
 
     :raises CutoverTakenOver: something else is. :raises TryAgain: of another type: nobody knows.
@@ -138,13 +138,13 @@ def permit(life: Decisions, mirror: str, state: FenceState) -> Callable[[], None
         # Without an answer from the ledger nothing is sent, either. A process that freezes behind this look sends its
         # bytes when it wakes: what it created late is seen and taken back (`steps.raise_fence`), or named by
         # `lift-fence` as unexplained.
-        if fence_state(life.values(), mirror) != state:
+        if fence_state(ledger.values(), mirror) != state:
             raise CutoverTakenOver(state.run)
 
     return check
 
 
-def nobodys(life: Decisions, mirror: str, mine: FenceState | None = None) -> Callable[[], None]:
+def nobodys(ledger: Decisions, mirror: str, mine: FenceState | None = None) -> Callable[[], None]:
     """Return what is called right before the bytes that take back what nobody owns; it raises if somebody's fence stands.
 
     :param mine: whose rules are taken back. Who lifts that very fence wants the same.
@@ -152,7 +152,7 @@ def nobodys(life: Decisions, mirror: str, mine: FenceState | None = None) -> Cal
     """
 
     def check() -> None:
-        there = fence_state(life.values(), mirror)
+        there = fence_state(ledger.values(), mirror)
         # Nobody's. A fence that goes up behind this look, and loses a rule to it, finds that when it is proven, or
         # right before it opens.
         if there is None or there.is_over:
@@ -171,7 +171,7 @@ def require_ended(mirror: str, there: FenceState | None) -> None:
         raise FenceStands(mirror, there.run, f"is {there.phase}, as is decided in the target's ledger")
 
 
-def go_up(life: Decisions, mirror: str, mine: FenceState, before: FenceState | None, turned: Direction | None) -> int:
+def go_up(ledger: Decisions, mirror: str, mine: FenceState, before: FenceState | None, turned: Direction | None) -> int:
     """Decide that a fence goes up; return when it is too late to open behind it, in ms of the broker's clock.
 
     :param before: what was decided when the attempt began. :param turned: the mirror's direction then.
@@ -197,14 +197,14 @@ def go_up(life: Decisions, mirror: str, mine: FenceState, before: FenceState | N
             raise PlanNotKept(mirror, mine.plan)
         return value_of(mirror, mine)
 
-    life.decide(change)
+    ledger.decide(change)
     # By the broker's clock, from the record itself: this process may have been frozen before or behind it. If somebody
     # has decided more since, it is that one's time, and later; then `opened` is refused by the version anyway.
-    return since_ms(life, mirror) + round(mine.max_fence_s * 1000)
+    return since_ms(ledger, mirror) + round(mine.max_fence_s * 1000)
 
 
 def open_behind(
-    life: Decisions, plan: Plan, up: FenceState, topic_ids: Mapping[str, str], at: str, until_ms: int, pin: Pin,
+    ledger: Decisions, plan: Plan, up: FenceState, topic_ids: Mapping[str, str], at: str, until_ms: int, pin: Pin,
     also: Callable[[Values], Values] = lambda _: {},
 ) -> FenceState:  # fmt: skip
     """Decide in one record that the target is open, and that the plan's target topics are in production.
@@ -238,22 +238,22 @@ def open_behind(
     # Dies before it: `up`, so everything is undone. Dies behind it, or loses the answer: `opened`; the retry completes
     # it (`steps.finish_opening`), and a guard calls a person. `until_ms` voids the record at the broker if it comes
     # when a guard without the ledger may have lifted the fence by its own clock.
-    mark_cut_over(life, plan, topic_ids, at, also=fence, until_ms=until_ms)
+    mark_cut_over(ledger, plan, topic_ids, at, also=fence, until_ms=until_ms)
     return opened
 
 
 def go_on_opening(
-    life: Decisions, mirror: str, there: FenceState, owner: str, process: Mapping[str, Any]
+    ledger: Decisions, mirror: str, there: FenceState, owner: str, process: Mapping[str, Any]
 ) -> FenceState:  # fmt: skip
     """Decide who goes on behind an opening in place of a process that ended in between; return what is decided then.
 
     :param there: what it left. :raises CutoverTakenOver: somebody else was faster.
     """
     # The owner that ended may be frozen only: with its name gone from the record, each of its permits refuses.
-    return _turn(life, mirror, there, replace(there, owner=owner, process=process))
+    return _turn(ledger, mirror, there, replace(there, owner=owner, process=process))
 
 
-def stand_behind_open(life: Decisions, mirror: str, mine: FenceState, turned: Direction) -> FenceState:
+def stand_behind_open(ledger: Decisions, mirror: str, mine: FenceState, turned: Direction) -> FenceState:
     """Decide that a fence stands whose target is open already, by a failover; return what is decided then.
 
     Safe to repeat: of several who stand by the first one decides what the fence changes.
@@ -277,13 +277,13 @@ def stand_behind_open(life: Decisions, mirror: str, mine: FenceState, turned: Di
             raise FenceStands(mirror, there.run, there.text, how)
         return value_of(mirror, mine)
 
-    life.decide(change)
-    decided = fence_state(life.values(), mirror)
+    ledger.decide(change)
+    decided = fence_state(ledger.values(), mirror)
     assert decided is not None
     return decided
 
 
-def change_intent(life: Decisions, mirror: str, there: FenceState, intent: Mapping[str, Any]) -> FenceState:
+def change_intent(ledger: Decisions, mirror: str, there: FenceState, intent: Mapping[str, Any]) -> FenceState:
     """Decide what a kept fence consists of from now on, before the first of its rules is changed; return it.
 
     :raises CutoverTakenOver: somebody ends it, or changes it in another way.
@@ -291,10 +291,10 @@ def change_intent(life: Decisions, mirror: str, there: FenceState, intent: Mappi
     # Before the first rule: the record names at any moment all that may be there. Dies behind it: rules that were not
     # made yet are named; to delete them does nothing, and to create again what was to be taken away does nothing
     # either.
-    return _turn(life, mirror, there, replace(there, intent=intent))
+    return _turn(ledger, mirror, there, replace(there, intent=intent))
 
 
-def begin_lifting(life: Decisions, mirror: str, there: FenceState, lifter: str) -> FenceState | None:
+def begin_lifting(ledger: Decisions, mirror: str, there: FenceState, lifter: str) -> FenceState | None:
     """Decide that a fence that is up is lifted, and its target never opened; return what is decided then.
 
     Another lifter's work is taken over: one that comes back changes nothing any more.
@@ -324,12 +324,12 @@ def begin_lifting(life: Decisions, mirror: str, there: FenceState, lifter: str) 
     # Given up without an answer (`Undecided`): `opened` may be what stands there. So behind this only an owner lifts that
     # has not asked for it (`steps.back_out`), or a guard once it would be void. Who asks again reads which of the two it
     # is.
-    life.decide(change)
+    ledger.decide(change)
     # Read back: also where nothing was changed, since then somebody else has decided something.
-    return ours(life.values())
+    return ours(ledger.values())
 
 
-def begin_closing(life: Decisions, mirror: str, there: FenceState, lifter: str) -> FenceState:
+def begin_closing(ledger: Decisions, mirror: str, there: FenceState, lifter: str) -> FenceState:
     """Decide that the kept fence of an open target is lifted: the source may be written to again; return it.
 
     :param there: with phase OPENED or CLOSING. :raises CutoverTakenOver: something else is decided by now.
@@ -340,20 +340,20 @@ def begin_closing(life: Decisions, mirror: str, there: FenceState, lifter: str) 
         raise CutoverTakenOver(there.run)
     # Before the first rule goes, and before writing is ended: from here on a swap is refused, and who arms a way back
     # at this moment finds that the fence is not kept (`rollback.arm`). Dies behind it: any `lift-fence` takes it over.
-    return _turn(life, mirror, there, replace(there, phase=CLOSING, lifter=lifter))
+    return _turn(ledger, mirror, there, replace(there, phase=CLOSING, lifter=lifter))
 
 
-def end_lifting(life: Decisions, mirror: str, there: FenceState) -> FenceState:
+def end_lifting(ledger: Decisions, mirror: str, there: FenceState) -> FenceState:
     """Decide that the fence which we lift is lifted: the brokers list it no longer. Return it.
 
     :param there: with phase LIFTING or CLOSING. :raises CutoverTakenOver: somebody else lifts it.
     """
     # Last of all: from here on another fence may go up. Any earlier, it would take rules that are on their way out for
     # the site's own, and leave them. Dies before it: the next lifter finds the rules gone, and decides only this.
-    return _turn(life, mirror, there, replace(there, phase=LIFTED if there.phase == LIFTING else CLOSED))
+    return _turn(ledger, mirror, there, replace(there, phase=LIFTED if there.phase == LIFTING else CLOSED))
 
 
-def _turn(life: Decisions, mirror: str, there: FenceState, to: FenceState) -> FenceState:
+def _turn(ledger: Decisions, mirror: str, there: FenceState, to: FenceState) -> FenceState:
     def change(values: Values) -> Values:
         # Exactly what was read: who comes second has acted on what is no longer so.
         if fence_state(values, mirror) != there:
@@ -362,7 +362,7 @@ def _turn(life: Decisions, mirror: str, there: FenceState, to: FenceState) -> Fe
 
     # Applied, and its answer lost: a second try by the same values would be refused as one that came too late. So nobody
     # tries again by what was read before; the next call reads, and goes on from what it finds.
-    life.decide(change)
+    ledger.decide(change)
     return to
 
 

@@ -22,7 +22,7 @@ from airflow_mirror.wording import count
 _LOOK_AT_SOURCE_EVERY_S = 2.0
 
 
-def drain(run: Attempt) -> dict[str, Any]:
+def drain(attempt: Attempt) -> dict[str, Any]:
     """Wait until consumers of the target can read every record below the fenced ends.
 
     :raises DrainTimedOut: names the partitions that are behind, and their lag.
@@ -30,47 +30,49 @@ def drain(run: Attempt) -> dict[str, Any]:
     :raises FenceLeaks: the source was written to meanwhile.
     :raises MirrorPaused: somebody has paused the tail meanwhile; the rest would not come.
     """
-    ends = run.ends
-    started = looked = run.now()
-    timeout_s = run.at_most(run.limits.drain_timeout_s)
+    ends = attempt.ends
+    started = looked = attempt.now()
+    timeout_s = attempt.at_most(attempt.limits.drain_timeout_s)
     lag_at_start: int | None = None
     level_s: dict[str, float] = {}
     while True:
         try:
-            reached = positions(run, ends)
+            reached = positions(attempt, ends)
             behind = lags(ends, reached)
         except TargetMoved:
-            still_quiet(run)  # the tail has copied what got through the fence
+            still_quiet(attempt)  # the tail has copied what got through the fence
             raise
-        run.report.saw_lag(behind, reached)
-        level_s |= dict.fromkeys(behind, round(run.now() - started, 1))  # until the next look, at least
+        attempt.report.saw_lag(behind, reached)
+        level_s |= dict.fromkeys(behind, round(attempt.now() - started, 1))  # until the next look, at least
         lag_at_start = sum(behind.values()) if lag_at_start is None else lag_at_start
         # What consumers can read, not what the log has: an open transaction on the target would hide the rest from
         # them.
         if not behind:
-            run.report.drained = asdict(Fold.of(level_s.items())) if level_s else {}
+            attempt.report.drained = asdict(Fold.of(level_s.items())) if level_s else {}
             return {"lag_at_start": lag_at_start}
         # The tail may have died behind the fence: it is not asked for its signs here, since what it says counts less
         # than what arrives.
-        if run.now() - started >= timeout_s:
+        if attempt.now() - started >= timeout_s:
             raise DrainTimedOut(timeout_s, behind)
         # A fence that somebody takes down meanwhile is found within seconds, not when all is copied.
-        if run.now() - looked > _LOOK_AT_SOURCE_EVERY_S:
-            still_quiet(run)
+        if attempt.now() - looked > _LOOK_AT_SOURCE_EVERY_S:
+            still_quiet(attempt)
             # A person may pause the tail in this very second: the rest would not come, and waiting for it keeps
             # producers out.
-            require_going(run)
-            looked = run.now()
-        run.waits_for = f"the tail, {count(sum(behind.values()), 'offset')} behind in {count(len(behind), 'partition')}"
-        run.pause()
+            require_going(attempt)
+            looked = attempt.now()
+        attempt.waits_for = (
+            f"the tail, {count(sum(behind.values()), 'offset')} behind in {count(len(behind), 'partition')}"
+        )
+        attempt.pause()
 
 
-def require_going(run: Attempt) -> None:
+def require_going(attempt: Attempt) -> None:
     """Raise :class:`MirrorPaused` if somebody wishes that the tail copies nothing."""
-    require_not_paused(run.tail_state, run.mirror.name)
+    require_not_paused(attempt.tail_state, attempt.mirror.name)
 
 
-def positions(run: Attempt, ends: Offsets | None = None) -> Offsets:
+def positions(attempt: Attempt, ends: Offsets | None = None) -> Offsets:
     """Return the source offset up to which the target holds everything, by source partition.
 
     With identical offsets this is the target's last stable offset: consumers can't read beyond it yet.
@@ -78,12 +80,12 @@ def positions(run: Attempt, ends: Offsets | None = None) -> Offsets:
     :param ends: the source's fenced ends; None while it is not fenced.
     :raises TargetMoved: a target log goes beyond its fenced end.
     """
-    routes = run.routes
-    identical = {t.source_topic for t in run.plan.topics if t.mode == "identical"}
-    stable = run.target_log.last_stable([target for source, target in routes.items() if source.topic in identical])
+    routes = attempt.routes
+    identical = {t.source_topic for t in attempt.plan.topics if t.mode == "identical"}
+    stable = attempt.target_log.last_stable([target for source, target in routes.items() if source.topic in identical])
     found: dict[TopicPartition, int] = {}
-    all_identical = len(identical) == len(run.plan.topics)
-    mapped = {} if all_identical or run.clusters.tail_positions is None else run.clusters.tail_positions()
+    all_identical = len(identical) == len(attempt.plan.topics)
+    mapped = {} if all_identical or attempt.clusters.tail_positions is None else attempt.clusters.tail_positions()
     for source, target in routes.items():
         if source.topic not in identical:
             # By what the copy has stored of its map: behind its data, so never further than these.
@@ -106,63 +108,63 @@ def lags(ends: Offsets, reached: Offsets) -> dict[str, int]:
     return {str(tp): end - reached[tp] for tp, end in ends.items() if reached[tp] < end}
 
 
-def verify(run: Attempt) -> dict[str, Any]:
+def verify(attempt: Attempt) -> dict[str, Any]:
     """Compare what was not compared before the fence, and watch the source meanwhile.
 
     :raises VerificationFailed: lists the first difference of every partition.
     :raises FenceLeaks: the source was written to meanwhile.
     """
-    comparisons = compare_watched(run, run.ends)
+    comparisons = compare_watched(attempt, attempt.ends)
     # In the report and nowhere else: no later attempt leaves anything out of its comparison because of this one, whose
     # fence may have been down in between.
-    run.report.verification = [c.to_dict() for c in comparisons]
+    attempt.report.verification = [c.to_dict() for c in comparisons]
     if found := differences(comparisons):
         raise VerificationFailed(found)
-    return {"partitions": len(comparisons), "records": sum(c.records for c in comparisons), **prove_last_schemas(run)}
+    return {"partitions": len(comparisons), "records": sum(c.records for c in comparisons), **prove_last_schemas(attempt)}
 
 
-def prove_last_schemas(run: Attempt) -> dict[str, Any]:
+def prove_last_schemas(attempt: Attempt) -> dict[str, Any]:
     """Prove the schema ids of what came behind the look before the fence: no tail brings a schema any more.
 
     With ``sync_schemas`` what is missing is registered now, each change by this attempt's permit.
 
     :raises SchemasDiffer: consumers on the target could not read the last records.
     """
-    if run.clusters.schemas is None or run.schemas is None:
+    if attempt.clusters.schemas is None or attempt.schemas is None:
         return {}
 
     @contextmanager
     def granted() -> Iterator[None]:
-        run.permit()
+        attempt.permit()
         yield
 
-    run.waits_for = "the schema registries"
-    found = run.clusters.schemas(
+    attempt.waits_for = "the schema registries"
+    found = attempt.clusters.schemas(
         BehindTheFence(
-            first=run.schemas, going=run.check_stop, granted=granted if run.mirror.sync_schemas else None
+            first=attempt.schemas, going=attempt.check_stop, granted=granted if attempt.mirror.sync_schemas else None
         )
     )  # fmt: skip
     if found.lines:
         raise SchemasDiffer(found.lines)
-    known = {(row["topic"], row["part"], row["id"]) for row in run.report.schemas}
-    run.report.schemas += [asdict(row) for row in found.rows if (row.topic, row.part, row.id) not in known]
-    return {"schema_ids": len(run.report.schemas)}
+    known = {(row["topic"], row["part"], row["id"]) for row in attempt.report.schemas}
+    attempt.report.schemas += [asdict(row) for row in found.rows if (row.topic, row.part, row.id) not in known]
+    return {"schema_ids": len(attempt.report.schemas)}
 
 
-def compare_watched(run: Attempt, ends: Offsets) -> Sequence[PartitionComparison]:
+def compare_watched(attempt: Attempt, ends: Offsets) -> Sequence[PartitionComparison]:
     """Compare up to ``ends`` in a thread: it may take minutes, and a request to stop must be noticed within ``poll_s``.
 
     An abandoned thread only reads, and ends with the process.
     """
-    looked, run.waits_for = run.now(), "the comparison of what was not compared before"
+    looked, attempt.waits_for = attempt.now(), "the comparison of what was not compared before"
 
     def meanwhile() -> None:
         nonlocal looked
-        run.say()
-        run.check_stop()
+        attempt.say()
+        attempt.check_stop()
         # Behind a finished cutover the source may be written to again: then nothing is watched.
-        if run.report.outcome == RUNNING and run.ends and run.now() - looked > _LOOK_AT_SOURCE_EVERY_S:
-            still_quiet(run)
-            looked = run.now()
+        if attempt.report.outcome == RUNNING and attempt.ends and attempt.now() - looked > _LOOK_AT_SOURCE_EVERY_S:
+            still_quiet(attempt)
+            looked = attempt.now()
 
-    return run.on.beside(lambda: run.clusters.verify(ends), meanwhile, run.limits.poll_s)
+    return attempt.on.beside(lambda: attempt.clusters.verify(ends), meanwhile, attempt.limits.poll_s)

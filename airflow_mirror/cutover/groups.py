@@ -34,10 +34,10 @@ from airflow_mirror.sync.mm2_topics.last import has_checkpoints, leave
 from airflow_mirror.sync.write_permit import WritePermit
 from airflow_mirror.wording import count
 
-_ATTEMPTS = 3
+_ROUNDS = 3
 
 
-def commit_groups(run: Attempt) -> dict[str, Any]:
+def commit_groups(attempt: Attempt) -> dict[str, Any]:
     """Commit groups on the target as they come to rest, read them back, check the source once more when all have.
 
     The tail's driver lets groups follow until its lease has run out. So what differs may be its work, and is looked at
@@ -51,44 +51,44 @@ def commit_groups(run: Attempt) -> dict[str, Any]:
     """
     # A round has no memory but the report: dies in any of them, and what goes back is what the target had before the
     # first.
-    for attempt in range(1, _ATTEMPTS + 1):
+    for turn in range(1, _ROUNDS + 1):
         settled: dict[str, Settled] = {}
         try:
-            for rested in come_to_rest(run):
+            for rested in come_to_rest(attempt):
                 settled |= rested
                 # Others move yet. Should they not come to rest, these get back what they had, as after any later failure;
                 # nobody reads on a target that is not open.
-                _commit(run, rested)
+                _commit(attempt, rested)
         except NotKept:
             # Somebody has set another position between our commit and its reading back: the tail's last pass, or a
             # person. What goes back should this be undone is still what was there before the first round.
-            if attempt == _ATTEMPTS:
+            if turn == _ROUNDS:
                 raise
         except GroupAhead:
             # The tail knew a newer position than we had read, if the source's has moved since. If none has, somebody
             # else is ahead; while others move nobody can tell, and a further round finds the same.
-            if attempt == _ATTEMPTS or _is_settled(run, settled):
+            if turn == _ROUNDS or _is_settled(attempt, settled):
                 raise
         else:
             # Looked at behind the commit: a consumer may have committed on the source since its positions were read,
             # and would read those records again on the target.
-            if _is_settled(run, settled):
-                still_quiet(run)
+            if _is_settled(attempt, settled):
+                still_quiet(attempt)
                 return {group: s.why for group, s in settled.items()}
-        run.log.info("commit_groups: a group moved meanwhile; reading all positions again, and committing them")
-    raise GroupsStillMoving(run.limits.wait_groups_s, dict.fromkeys(settled, "commits"))
+        attempt.log.info("commit_groups: a group moved meanwhile; reading all positions again, and committing them")
+    raise GroupsStillMoving(attempt.limits.wait_groups_s, dict.fromkeys(settled, "commits"))
 
 
-def _is_settled(run: Attempt, settled: Mapping[str, Settled]) -> bool:
+def _is_settled(attempt: Attempt, settled: Mapping[str, Settled]) -> bool:
     """Return whether nobody has moved, joined a group without members, or begun to read, since groups came to rest."""
-    groups = run.source.describe_groups(settled)
+    groups = attempt.source.describe_groups(settled)
     # State before positions, as in `come_to_rest`: who joins between the two and commits shows by the position.
     if any(one.why == EMPTY and groups[group].has_members for group, one in settled.items()):
         return False
-    return moving(run) == {group: one.positions for group, one in settled.items()}
+    return moving(attempt) == {group: one.positions for group, one in settled.items()}
 
 
-def require_free_groups(run: Attempt) -> None:
+def require_free_groups(attempt: Attempt) -> None:
     """Check the groups that will move before the fence is raised, when that costs nothing.
 
     Only groups with a position in these topics are checked. Groups that have one and are not selected are logged: their
@@ -98,41 +98,43 @@ def require_free_groups(run: Attempt) -> None:
     :raises GroupActive: a group has members on the target, so its offsets can't be set.
     :raises GroupAhead: groups are already further on the target, unless they may be rewound.
     """
-    topics = [t.source_topic for t in run.plan.topics]
-    run.report.left_out = _left_out(run)
-    for group, what in run.report.left_out.items():
-        run.log.warning("group %s is left out: %s", group, what)
+    topics = [t.source_topic for t in attempt.plan.topics]
+    attempt.report.left_out = _left_out(attempt)
+    for group, what in attempt.report.left_out.items():
+        attempt.log.warning("group %s is left out: %s", group, what)
     # The target first: read second, a group that reads on, and that a tail lets follow, would seem ahead.
-    there = {} if run.request.allow_rewind else run.target.groups_offsets(selected(run))
-    positions = moving(run)
+    there = {} if attempt.request.allow_rewind else attempt.target.groups_offsets(selected(attempt))
+    positions = moving(attempt)
     # A broker would refuse each commit beneath members, behind the fence: said now, it costs no second of it.
-    for group, state in run.target.group_states(sorted(positions)).items():
+    for group, state in attempt.target.group_states(sorted(positions)).items():
         if state not in NO_MEMBERS:
-            raise GroupActive(group, run.target.role, state)
-    if not run.request.allow_rewind:
+            raise GroupActive(group, attempt.target.role, state)
+    if not attempt.request.allow_rewind:
         # A position that can't be translated yet is beyond the copy; the drain will copy up to it.
-        moves = [move for move in translate(run, positions, strict=False).moves if move.group in there]
-        _require_none_ahead(run, sync.decide(moves, there, allow_rewind=False))
-    run.report.left_behind = sync.groups_left_behind(run.source, run.mirror, topics)
-    if run.report.left_behind:
-        run.log.warning("groups with positions in these topics that don't move: %s", ", ".join(run.report.left_behind))
+        moves = [move for move in translate(attempt, positions, strict=False).moves if move.group in there]
+        _require_none_ahead(attempt, sync.decide(moves, there, allow_rewind=False))
+    attempt.report.left_behind = sync.groups_left_behind(attempt.source, attempt.mirror, topics)
+    if attempt.report.left_behind:
+        attempt.log.warning(
+            "groups with positions in these topics that don't move: %s", ", ".join(attempt.report.left_behind)
+        )
 
 
-def _left_out(run: Attempt) -> dict[str, str]:
+def _left_out(attempt: Attempt) -> dict[str, str]:
     """Return what it means for each group that is left out. The source is asked nothing of them: one may hang there."""
-    selected_groups = sync.selected(run.source, run.mirror).keys()
+    selected_groups = sync.selected(attempt.source, attempt.mirror).keys()
     # One that the source hides from us is no slip: nobody could leave it out by name otherwise.
-    known = {*filter(run.mirror.selects_group, run.plan.groups), *run.mirror.named_groups}
-    if unknown := sorted(set(run.request.leave_out_groups) - selected_groups - known):
+    known = {*filter(attempt.mirror.selects_group, attempt.plan.groups), *attempt.mirror.named_groups}
+    if unknown := sorted(set(attempt.request.leave_out_groups) - selected_groups - known):
         raise InputError(
             f"leave_out_groups names {', '.join(map(repr, unknown))}",
             "the source has no such group that would move",
             "Correct the name, or take it out.",
         )
-    if unknown := sorted(set(run.request.accept_still_groups) - selected_groups):
-        run.log.warning("accept_still_groups names no group that would move: %s", ", ".join(map(repr, unknown)))
-    found, errors = run.target.groups_offsets_apart(sorted(run.request.leave_out_groups))
-    targets = set(run.routes.values())
+    if unknown := sorted(set(attempt.request.accept_still_groups) - selected_groups):
+        attempt.log.warning("accept_still_groups names no group that would move: %s", ", ".join(map(repr, unknown)))
+    found, errors = attempt.target.groups_offsets_apart(sorted(attempt.request.leave_out_groups))
+    targets = set(attempt.routes.values())
     starts = {group: _starts_at(len(targets & positions.keys())) for group, positions in found.items()}
     starts |= {group: f"its positions on the target can't be read ({error})" for group, error in errors.items()}
     stays = "Its positions are not moved, and nothing makes sure that it has ended on the source"
@@ -147,105 +149,107 @@ def _starts_at(partitions: int) -> str:
     return f"{there}, and reads what came since again; in others it begins {reset}"
 
 
-def _require_none_ahead(run: Attempt, moves: Iterable[GroupMove]) -> None:
-    if not run.request.allow_rewind and (found := sync.ahead(moves)):
+def _require_none_ahead(attempt: Attempt, moves: Iterable[GroupMove]) -> None:
+    if not attempt.request.allow_rewind and (found := sync.ahead(moves)):
         raise GroupAhead(found)
 
 
 def translate(
-    run: Attempt, positions: Mapping[str, Mapping[TopicPartition, GroupPosition]], *, strict: bool
+    attempt: Attempt, positions: Mapping[str, Mapping[TopicPartition, GroupPosition]], *, strict: bool
 ) -> Translation:
     """Return where the groups continue on the target, as its log is now. Errors as :func:`translate_positions`."""
-    routes = run.routes
+    routes = attempt.routes
     return translate_positions(
         positions,
-        run.plan.topics,
-        run.source_log.log_starts(routes),
-        run.target_log.log_starts(routes.values()),
-        run.target_log.last_stable(routes.values()),
-        run.clusters.translate_offset,
+        attempt.plan.topics,
+        attempt.source_log.log_starts(routes),
+        attempt.target_log.log_starts(routes.values()),
+        attempt.target_log.last_stable(routes.values()),
+        attempt.clusters.translate_offset,
         strict,
     )
 
 
-def keep_groups(run: Attempt) -> int:
+def keep_groups(attempt: Attempt) -> int:
     """Set positions again that are no longer as this cutover set them; return how many.
 
     A tail lets groups follow. One that had read positions before the lease was taken may set them until its wait is over
     (:mod:`airflow_mirror.sync.write_permit`). Groups with members are theirs: nobody else can set anything there.
     """
     # By the report, which this very attempt has written before its commits.
-    set_here = {record.group: record.on_target for record in run.report.groups}
-    positions = run.target.groups_offsets(list(set_here), set_here) if set_here else {}
+    set_here = {record.group: record.on_target for record in attempt.report.groups}
+    positions = attempt.target.groups_offsets(list(set_here), set_here) if set_here else {}
     on_target = {group: {tp: position.offset for tp, position in its.items()} for group, its in positions.items()}
     changed = {group: dict(sorted(its.items() - on_target[group].items())) for group, its in set_here.items()}
     changed = {group: its for group, its in changed.items() if its}
     if not changed:
         return 0
-    states, metadata = run.target.group_states(list(changed)), _metadata(run, changed)
+    states, metadata = attempt.target.group_states(list(changed)), _metadata(attempt, changed)
     # A group that got members meanwhile reads already; a broker would refuse, and its position is its own.
     free = [group for group in changed if states[group] in NO_MEMBERS]
     for group in free:
-        run.log.warning("group %s: setting %d position(s) again that were changed meanwhile", group, len(changed[group]))
+        attempt.log.warning(
+            "group %s: setting %d position(s) again that were changed meanwhile", group, len(changed[group])
+        )
         again = {to: GroupPosition(offset, metadata[group].get(to, "")) for to, offset in changed[group].items()}
         # Behind the lease's wait, so this is the last one who sets it. Asked again before the bytes, whose lease and
         # fence it is.
-        run.target.commit_group_offsets(group, again, run.may_set)
+        attempt.target.commit_group_offsets(group, again, attempt.may_set)
     return sum(len(changed[group]) for group in free)
 
 
-def leave_checkpoints(run: Attempt) -> dict[str, Any]:
+def leave_checkpoints(attempt: Attempt) -> dict[str, Any]:
     """Leave the last checkpoints where the groups were set, if the mirror has any; return how many, or why not.
 
     When nobody else writes any more. The groups themselves are right without them, so that a topic that can't be written
     does not undo a cutover.
     """
-    if not has_checkpoints(run.mirror, run.life.values()):
+    if not has_checkpoints(attempt.mirror, attempt.ledger.values()):
         return {}
     try:
         # Should the cutover back out behind this, they stay: places that both logs have, and the next tail writes its own
         # over them.
-        return {"checkpoints": _leave_checkpoints(run)}
+        return {"checkpoints": _leave_checkpoints(attempt)}
     except MirrorError as e:
-        run.log.warning("the last checkpoints are not written; Java clients that go by them read again: %s", e)
+        attempt.log.warning("the last checkpoints are not written; Java clients that go by them read again: %s", e)
         return {"checkpoints": f"not written: {e}"}
 
 
-def _leave_checkpoints(run: Attempt) -> int:
-    metadata = _metadata(run, [record.group for record in run.report.groups])
+def _leave_checkpoints(attempt: Attempt) -> int:
+    metadata = _metadata(attempt, [record.group for record in attempt.report.groups])
     places = [
         Checkpoint(
             record.group, to := place_of(row, TARGET), row["source_offset"], row["target_offset"],
             metadata[record.group].get(to, ""),
         )
-        for record in run.report.groups
+        for record in attempt.report.groups
         for row in record.positions
     ]  # fmt: skip
-    lease = run.lease
+    lease = attempt.lease
     assert lease is not None
     right = WritePermit(lambda: lease)
     # The lease itself is the permit: a tail that was started since writes its own, and must not find ours behind them.
-    with right.granted(run.target.wire):
-        return leave(run.target, run.mirror, places, int(time.time() * 1000), right.check)
+    with right.granted(attempt.target.wire):
+        return leave(attempt.target, attempt.mirror, places, int(time.time() * 1000), right.check)
 
 
-def _metadata(run: Attempt, groups: Collection[str]) -> dict[str, dict[TopicPartition, str]]:
+def _metadata(attempt: Attempt, groups: Collection[str]) -> dict[str, dict[TopicPartition, str]]:
     """Return what groups have committed beside their offsets on the source, by target partition."""
-    routes, here = run.routes, positions_of(run, groups)
+    routes, here = attempt.routes, positions_of(attempt, groups)
     return {group: {routes[tp]: position.metadata for tp, position in its.items()} for group, its in here.items()}
 
 
-def _commit(run: Attempt, settled: Mapping[str, Settled]) -> None:
-    ends = run.ends
-    translated = translate(run, {group: s.positions for group, s in settled.items()}, strict=True)
+def _commit(attempt: Attempt, settled: Mapping[str, Settled]) -> None:
+    ends = attempt.ends
+    translated = translate(attempt, {group: s.positions for group, s in settled.items()}, strict=True)
     # Noted before the first commit: it is what the group gets back. A tail may set a position behind this, until its
     # wait is over: `keep_groups` finds that; backed out before, its position stays, which is as good as the one before.
-    there = run.target.groups_offsets(settled, _targets(translated.moves, settled))
-    moves = sync.decide(translated.moves, there, run.request.allow_rewind)
+    there = attempt.target.groups_offsets(settled, _targets(translated.moves, settled))
+    moves = sync.decide(translated.moves, there, attempt.request.allow_rewind)
     # Before the report names any position of these: none was set, and nothing of them would have to be undone.
-    _require_none_ahead(run, moves)
+    _require_none_ahead(attempt, moves)
     # Of those that were committed before, in this round or an earlier one.
-    records = {record.group: record for record in run.report.groups}
+    records = {record.group: record for record in attempt.report.groups}
     again = [records[group] for group in settled if group in records]
     # In a second round the first snapshots are kept, because by then the target's positions are ours.
     before = {group: _snapshot(positions) for group, positions in there.items()} | {r.group: r.before for r in again}
@@ -264,13 +268,13 @@ def _commit(run: Attempt, settled: Mapping[str, Settled]) -> None:
         group: GroupRecord(group=group, settled=s.why, source_state=s.state, positions=rows[group], before=before[group])
         for group, s in settled.items()
     }
-    run.report.groups = [record for _, record in sorted(records.items())]
+    attempt.report.groups = [record for _, record in sorted(records.items())]
     # Dies before it: no position was set. Dies behind it: positions are set, or some are, or none; each of these is
     # told by what the group has, and undone by that.
-    run.save()  # intent on record before effect
+    attempt.save()  # intent on record before effect
     # Frozen before a request: the permit asks decision and lease again, and refuses if another attempt has gone up.
     # What is left is one request that was permitted and is sent late (ADR 37).
-    sync.set_positions(run.target, moves, run.may_set)
+    sync.set_positions(attempt.target, moves, attempt.may_set)
     for group in settled:
         # For people, and written with the next save: what goes back goes by what the group has, not by this.
         records[group].committed = True

@@ -41,14 +41,14 @@ _LOOK_AT_MOST = 10_000
 Positions = dict[TopicPartition, GroupPosition]
 
 
-def read_ahead(run: Attempt) -> None:
+def read_ahead(attempt: Attempt) -> None:
     """Read the groups' positions while something else is waited for: that they stand still counts from now on."""
     # Only a beginning: what stands still is looked at again with the clock of each group, when it is waited for.
-    for group, positions in moving(run).items():
-        run.seen_groups[group] = positions, run.now()
+    for group, positions in moving(attempt).items():
+        attempt.seen_groups[group] = positions, attempt.now()
 
 
-def come_to_rest(run: Attempt) -> Iterator[dict[str, Settled]]:
+def come_to_rest(attempt: Attempt) -> Iterator[dict[str, Settled]]:
     """Yield the selected groups with a position in these topics as they come to rest on the source, until all have.
 
     Many at once, so that what is done with them goes on while the others are waited for.
@@ -57,34 +57,34 @@ def come_to_rest(run: Attempt) -> Iterator[dict[str, Settled]]:
     :raises MissingRight: the source does not list a group any more that it may still have.
     """
     # Asked anew, not taken from the preview: a group that was created since moves as well.
-    pending = dict.fromkeys(selected(run), "")
+    pending = dict.fromkeys(selected(attempt), "")
     # Kafka leaves groups out without an error: opened like that, their consumers begin on the target anywhere.
-    if hidden := hidden_groups(run.source, not_there(run, pending)):
+    if hidden := hidden_groups(attempt.source, not_there(attempt, pending)):
         raise first_of(hidden)
-    seen = run.seen_groups  # the time for which positions have not moved counts across steps
+    seen = attempt.seen_groups  # the time for which positions have not moved counts across steps
     rested: dict[str, Settled] = {}
-    started, unread, ends, handed_on_at = run.now(), unread_in(run), run.ends, -math.inf
+    started, unread, ends, handed_on_at = attempt.now(), unread_in(attempt), attempt.ends, -math.inf
     # Never beyond what is left of the fence: a group that does not rest is a reason to back out, not to be overtaken by
     # a guard.
-    timeout_s = run.at_most(run.limits.wait_groups_s)
+    timeout_s = attempt.at_most(attempt.limits.wait_groups_s)
     while True:
         # State before positions: a group that had no members can't have moved by the time its positions are read.
-        groups = run.source.describe_groups(pending)
-        asked = run.now()
-        for group, positions in positions_of(run, pending).items():
+        groups = attempt.source.describe_groups(pending)
+        asked = attempt.now()
+        for group, positions in positions_of(attempt, pending).items():
             if not positions:
                 del pending[group]
                 continue
             # Any change begins the time anew, also one that went back.
             if group not in seen or seen[group][0] != positions:
-                seen[group] = positions, run.now()
+                seen[group] = positions, attempt.now()
             since, has_members = seen[group][1], groups[group].has_members
-            before = run.seen_empty.get(group)
+            before = attempt.seen_empty.get(group)
             if before is not None and not has_members and before[0] == positions:
                 since = before[1]  # nobody was in it, and nobody is: it has stood still since then
             # From the end of the first reading to the start of this one: reading many groups takes seconds.
-            still_s, quiet_s = asked - since, run.limits.group_quiet_s
-            accepted = group in run.request.accept_still_groups or not has_members
+            still_s, quiet_s = asked - since, attempt.limits.group_quiet_s
+            accepted = group in attempt.request.accept_still_groups or not has_members
             accepted_s = quiet_s if accepted else math.inf
             why = at_rest(groups[group], positions, ends, still_s, accepted_s, unread)
             if why is None:
@@ -93,17 +93,17 @@ def come_to_rest(run: Attempt) -> Iterator[dict[str, Settled]]:
                 # Final for now. What moves behind this is found by `commit_groups`, behind its commit.
                 rested[group] = Settled(why, groups[group].state, positions)
                 del pending[group]
-        if rested and (not pending or run.now() - handed_on_at >= _TOGETHER_S):
+        if rested and (not pending or attempt.now() - handed_on_at >= _TOGETHER_S):
             yield rested
-            rested, handed_on_at = {}, run.now()
+            rested, handed_on_at = {}, attempt.now()
         if not pending:
             return
         # A producer that got through keeps groups moving: it is what is wrong then, and not they.
-        still_quiet(run)
-        if run.now() - started >= timeout_s:
+        still_quiet(attempt)
+        if attempt.now() - started >= timeout_s:
             raise GroupsStillMoving(timeout_s, pending)
-        run.waits_for = f"{count(len(pending), 'group')} to come to rest: {some(pending)}"
-        run.pause()
+        attempt.waits_for = f"{count(len(pending), 'group')} to come to rest: {some(pending)}"
+        attempt.pause()
 
 
 def _moves_because(group: GroupInfo, behind: int, still: bool) -> str:
@@ -139,25 +139,27 @@ def at_rest(
     return STOOD_STILL if still_s >= group_quiet_s else None
 
 
-def selected(run: Attempt) -> list[str]:
+def selected(attempt: Attempt) -> list[str]:
     """Return the groups on the source that move, if they have a position in these topics."""
-    return [group for group in sync.selected(run.source, run.mirror) if group not in run.request.leave_out_groups]
+    return [
+        group for group in sync.selected(attempt.source, attempt.mirror) if group not in attempt.request.leave_out_groups
+    ]
 
 
-def not_there(run: Attempt, found: Collection[str]) -> list[str]:
+def not_there(attempt: Attempt, found: Collection[str]) -> list[str]:
     """Return the groups that would move, by the plan and by what was seen since, and that are none of ``found``."""
-    known = {*run.plan.groups, *run.seen_groups}.difference(found, run.request.leave_out_groups)
-    return sorted(group for group in known if run.mirror.selects_group(group))
+    known = {*attempt.plan.groups, *attempt.seen_groups}.difference(found, attempt.request.leave_out_groups)
+    return sorted(group for group in known if attempt.mirror.selects_group(group))
 
 
-def moving(run: Attempt) -> dict[str, Positions]:
+def moving(attempt: Attempt) -> dict[str, Positions]:
     """Return the positions of the groups that move, as they are now."""
-    return {group: found for group, found in positions_of(run, selected(run)).items() if found}
+    return {group: found for group, found in positions_of(attempt, selected(attempt)).items() if found}
 
 
-def positions_of(run: Attempt, groups: Collection[str]) -> dict[str, Positions]:
+def positions_of(attempt: Attempt, groups: Collection[str]) -> dict[str, Positions]:
     """Return the groups' committed positions in the plan's topics on the source."""
-    routes, found = run.routes, run.source.groups_offsets(groups)
+    routes, found = attempt.routes, attempt.source.groups_offsets(groups)
     return {group: {tp: p for tp, p in of_group.items() if tp in routes} for group, of_group in found.items()}
 
 
@@ -166,9 +168,9 @@ def lag(positions: Mapping[TopicPartition, GroupPosition], ends: Offsets) -> int
     return sum(max(0, ends[tp] - p.offset) for tp, p in positions.items())
 
 
-def unread_in(run: Attempt) -> Callable[[TopicPartition, int, int], bool]:
+def unread_in(attempt: Attempt) -> Callable[[TopicPartition, int, int], bool]:
     """Return the question whether [start, end) of a partition has a record that a consumer would receive."""
-    starts = run.source_log.log_starts(run.routes)
+    starts = attempt.source_log.log_starts(attempt.routes)
 
     @functools.cache  # many groups stop at the same offset, and the log below an end does not change
     def unread(tp: TopicPartition, position: int, end: int) -> bool:
@@ -176,6 +178,6 @@ def unread_in(run: Attempt) -> Callable[[TopicPartition, int, int], bool]:
         if end - start > _LOOK_AT_MOST:
             return True
         # Consumers of a transactional topic often stop before the last marker: there is no record to read.
-        return count_data(run.source_log, tp, start, end, committed=True) > 0
+        return count_data(attempt.source_log, tp, start, end, committed=True) > 0
 
     return unread

@@ -147,7 +147,7 @@ def lift_leftover_fence(
     return lines
 
 
-def _undone(raised: Raised, kept: ReportStore, *, listened: bool) -> bool:
+def _undone(raised: Raised, store: ReportStore, *, listened: bool) -> bool:
     # Asked, not believed: a living owner would find its fence gone behind its own proof. Who says that it has listened
     # (a guard) has done so for as long.
     if not listened:
@@ -156,7 +156,7 @@ def _undone(raised: Raised, kept: ReportStore, *, listened: bool) -> bool:
     # `lifting`, which the next call takes over, once it has listened as well.
     if raised.begin(raised.on.new_id()):
         # Read again behind the decision: its owner may have lived until then, and set groups since we read.
-        raised.report = kept.of(raised.state.id)
+        raised.report = store.of(raised.state.id)
         # Dies amid it, or a group's coordinator does not answer: `lifting` stands, and the next call, or a guard, begins
         # at the rules once more.
         raised.undo()
@@ -262,21 +262,21 @@ def directory_of(runs: Path | None, run: str) -> Path | None:
 
 
 @contextmanager
-def locked(kept: ReportStore) -> Iterator[None]:
+def locked(store: ReportStore) -> Iterator[None]:
     """Hold the run's lock, which tells the processes of one host apart.
 
     :raises CutoverRunning: another one holds it.
     """
-    if kept.directory is None:
+    if store.directory is None:
         yield
         return
     try:
         # The kernel gives it back when a process ends, however it ends. It tells the processes of one host apart, and
         # no more: who may act is decided in the ledger. Without it two of one run on one host would write each other's
         # report.json.
-        held = lock(kept.directory / "lock", _LOCK_PATIENCE_S)
+        held = lock(store.directory / "lock", _LOCK_PATIENCE_S)
     except BlockingIOError:
-        raise CutoverRunning(kept.where) from None
+        raise CutoverRunning(store.where) from None
     with held:
         yield
 
@@ -320,16 +320,16 @@ def _by_the_source(
 
 
 def _lifted_here(
-    on: Platform, kept: ReportStore, report: CutoverReport, given: Fence | None, *, include_retained: bool
+    on: Platform, store: ReportStore, report: CutoverReport, given: Fence | None, *, include_retained: bool
 ) -> list[str]:
     record = report.fence
     assert record is not None
     # A cutover of this run on this host may be alive, and only be cut off from the target: it holds the lock, and backs
     # out.
-    with locked(kept):
+    with locked(store):
         # Made of the report, and decided nowhere: what it is good for is the name that the fence has at the source.
         state = FenceState(
-            run=kept.run, attempt=report.attempt, id=report.id, plan=report.plan_hash, revision="", owner="",
+            run=store.run, attempt=report.attempt, id=report.id, plan=report.plan_hash, revision="", owner="",
             max_fence_s=0.0, kind=record.kind, name=record.name,
         )  # fmt: skip
         used = fence_for(record.kind, record.name, given, on.source)
@@ -350,7 +350,7 @@ def _lifted_here(
         raised.is_down()
         # On this host alone. On the target the record stays `up` or `opened`, until somebody who can ask it decides the
         # rest.
-        kept.save_here(report)
+        store.save_here(report)
     return raised.lines
 
 
@@ -367,11 +367,11 @@ def _noted_there(source: Side, report: CutoverReport) -> Intent | None:
     return None if there is None or there.id != report.id else intent_of(source, report.mirror, there)
 
 
-def _tell(kept: ReportStore, report: CutoverReport | None) -> MirrorError | None:
+def _tell(store: ReportStore, report: CutoverReport | None) -> MirrorError | None:
     """Write the report; return why that was not possible. It must not keep applications from writing to the source."""
     try:
         if report is not None:
-            kept.save(report)
+            store.save(report)
     except MirrorError as e:
         _LOG.warning("the target could not be told: %s", e)
         return e

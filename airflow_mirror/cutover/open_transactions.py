@@ -29,36 +29,36 @@ def unseen_because(fence: Fence, source: ClusterAdmin) -> str:
     return "the fence is callable: nobody knows whether it keeps transactions from registering partitions"
 
 
-def look_for_unseen(run: Attempt) -> str:
+def look_for_unseen(attempt: Attempt) -> str:
     """As :func:`unseen_because`, right before the fence is raised, and warn of it."""
-    if unseen := unseen_because(run.fence, run.source):
-        run.log.warning("a transaction may end behind the fence, so there is no identical way back: %s", unseen)
+    if unseen := unseen_because(attempt.fence, attempt.source):
+        attempt.log.warning("a transaction may end behind the fence, so there is no identical way back: %s", unseen)
     return unseen
 
 
-def require_none_held(run: Attempt) -> None:
+def require_none_held(attempt: Attempt) -> None:
     """Return if no open transaction that is seen holds a fenced partition.
 
     :raises TransactionsOpen: one does, although every broker refuses to register more.
     """
     # Asked once more right before the opening: a look says what was open at its moment, and no more.
-    if held := holders(run):
+    if held := holders(attempt):
         raise TransactionsOpen(0.0, {}, held)
 
 
-def holders(run: Attempt) -> list[str]:
+def holders(attempt: Attempt) -> list[str]:
     """Return the open transactions that have registered a fenced partition, as readable lines; none where any is unseen.
 
     :raises BrokerError: a coordinator does not answer.
     """
-    assert run.report.fence is not None
+    assert attempt.report.fence is not None
     # Not "none": nobody can tell. It is in the report, and no way back is armed on it.
-    if run.report.fence.unseen:
+    if attempt.report.fence.unseen:
         return []
     lines = []
     # Asked of all coordinators; one that does not answer is an error, and no empty list.
-    for txn in run.source.open_transactions():
-        if held := sorted(txn.partitions & run.routes.keys()):
+    for txn in attempt.source.open_transactions():
+        if held := sorted(txn.partitions & attempt.routes.keys()):
             since = datetime.fromtimestamp(txn.started_ms / 1000, UTC).isoformat(timespec="seconds")
             lines.append(
                 f"transactional id {txn.transactional_id!r} (producer {txn.producer_id}, epoch {txn.epoch}, {txn.state} "

@@ -66,7 +66,7 @@ def told_unexplained(on: Platform, mirror: str, log: Callable[..., object]) -> l
         return []
 
 
-def described(run: Attempt) -> Intent:
+def described(attempt: Attempt) -> Intent:
     """Return what raising a run's fence changes, if no other fence stands in its way.
 
     A rule that keeps everybody out is taken for the site's own, and stays. Where an earlier fence of the mirror did not
@@ -74,27 +74,27 @@ def described(run: Attempt) -> Intent:
 
     :raises FencedByAnother: :raises FenceStands: something does. Errors as of :meth:`.fence.Fence.intent`.
     """
-    intent, before = run.fence.intent(run.topics), run.before
-    if not isinstance(run.fence, AclFence):
+    intent, before = attempt.fence.intent(attempt.topics), attempt.before
+    if not isinstance(attempt.fence, AclFence):
         return intent
-    run.waits_for = "another target's fence, which may be about these topics, to have its rules"
+    attempt.waits_for = "another target's fence, which may be about these topics, to have its rules"
     # Kept for `Raised.claim`: a fence that is named behind our own name, and is not among these, was not looked at yet.
-    run.others = require_no_other(run.on, run.fence, run.plan, wait=run.pause)
-    run.waits_for = ""
+    attempt.others = require_no_other(attempt.on, attempt.fence, attempt.plan, wait=attempt.pause)
+    attempt.waits_for = ""
     if before is not None and before.kind == AclFence.kind:
-        earlier = intent_of(run.on.target, run.mirror.name, before)
+        earlier = intent_of(attempt.on.target, attempt.mirror.name, before)
         # A request of the last fence's owner that was applied behind its lifting. Taken for the site's own it would
         # stay behind ours, and nobody would know why producers are refused.
         late = sorted(intent.held.intersection(earlier.topics) - earlier.held)
         # Nor on a topic that has left the plan: `unexplained` goes by the last fence's plan, so once ours is up nobody
         # would name it any more. Where other mirrors' fences stand it may be theirs.
         gone = {*earlier.topics} - {*intent.topics, *earlier.held}
-        if gone and not run.others:
-            left = run.fence.left(run.mirror.name, gone, (), "", run.plan.target_cluster_id)
+        if gone and not attempt.others:
+            left = attempt.fence.left(attempt.mirror.name, gone, (), "", attempt.plan.target_cluster_id)
             late += [acl.name for acl in left if acl.resource_type == "TOPIC"]
         if late:
             cause = f"was lifted, and WRITE is denied to everybody again on {', '.join(late[:5])}: late, or by you"
-            raise FenceStands(run.mirror.name, before.run, cause)
+            raise FenceStands(attempt.mirror.name, before.run, cause)
     return intent
 
 

@@ -34,43 +34,43 @@ ANSWERS, ACLS, CHECK = "answers", "acls", "check"
 _MAY, _MAY_NOT = ErrorCode.CORRUPT_MESSAGE, ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def look_before(run: Attempt) -> dict[str, str]:
+def look_before(attempt: Attempt) -> dict[str, str]:
     """Ask the leaders before the fence is raised; return what can prove it: ``by``, and ``why`` it is no more."""
-    if not isinstance(run.fence, AclFence):
+    if not isinstance(attempt.fence, AclFence):
         return {"by": CHECK, "why": "the fence is callable: no broker knows of it"}
-    if unknown := unproven(run.source_log):
+    if unknown := unproven(attempt.source_log):
         why = "no invalid batch is sent to brokers of a release on which it was not seen to be left unwritten"
         return {"by": ACLS, "why": f"{why}: {some(unknown)}"}
     # Before the fence, by the same principal: only a change of the answer proves that it was the fence.
-    codes = run.source_log.write_answers(run.routes)
+    codes = attempt.source_log.write_answers(attempt.routes)
     if others := {tp: code for tp, code in codes.items() if code != _MAY}:
         return {"by": ACLS, "why": f"the mirror's principal can't write at the source before the fence: {_shown(others)}"}
     return {"by": ANSWERS, "why": ""}
 
 
-def prove(run: Attempt) -> dict[str, str]:
+def prove(attempt: Attempt) -> dict[str, str]:
     """Wait until every live broker lists the fence, and every leader that took writers refuses them; return the proof.
 
     :raises FenceUnproven: some don't, within ``proof_timeout_s``. :raises FenceGone: no broker lists it by then.
     """
-    record = run.report.fence
+    record = attempt.report.fence
     assert record is not None
-    if record.proof.get("by", CHECK) == CHECK or not isinstance(run.fence, AclFence):
+    if record.proof.get("by", CHECK) == CHECK or not isinstance(attempt.fence, AclFence):
         return record.proof
-    started, timeout_s = run.now(), run.at_most(run.limits.proof_timeout_s)
+    started, timeout_s = attempt.now(), attempt.at_most(attempt.limits.proof_timeout_s)
     while True:
         # Lists first: a leader that does not have the rule yet would answer as before, and be taken for one that lets a
         # super user in.
-        without = run.fence.brokers_without(run.intent)
+        without = attempt.fence.brokers_without(attempt.intent)
         found = [f"broker {broker} does not list its ACLs" for broker in without]
         if not found and record.proof["by"] == ANSWERS:
-            codes = run.source_log.write_answers(run.routes)
+            codes = attempt.source_log.write_answers(attempt.routes)
             # Only the first time: later, at the opening, the same answer means that somebody has let the mirror in, or
             # removed the rule.
             if all(code == _MAY for code in codes.values()) and record.proven is None:
                 why = "the mirror's principal is let in in spite of the fence: a super user, whom no ACL binds"
                 record.proof = {"by": ACLS, "why": why}
-                run.log.warning("no leader's answer proves the fence: %s", why)
+                attempt.log.warning("no leader's answer proves the fence: %s", why)
             else:
                 found = [f"the leader of {tp} answers {error_name(c)}" for tp, c in codes.items() if c != _MAY_NOT]
         if not found:
@@ -78,12 +78,12 @@ def prove(run: Attempt) -> dict[str, str]:
             # (`writers.require_source_shut`).
             record.proven = record.proven or time.time()
             return record.proof
-        if run.now() - started >= timeout_s:
-            if len(without) >= run.source.broker_count():  # it was raised, and nobody lists it
-                raise FenceGone(run.source.role)
-            raise FenceUnproven(run.source.role, timeout_s, found)
-        run.waits_for = some(found)
-        run.pause()
+        if attempt.now() - started >= timeout_s:
+            if len(without) >= attempt.source.broker_count():  # it was raised, and nobody lists it
+                raise FenceGone(attempt.source.role)
+            raise FenceUnproven(attempt.source.role, timeout_s, found)
+        attempt.waits_for = some(found)
+        attempt.pause()
 
 
 def _shown(codes: dict[TopicPartition, int]) -> str:

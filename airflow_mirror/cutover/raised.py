@@ -86,11 +86,11 @@ class Raised:
         )  # fmt: skip
 
     @classmethod
-    def by(cls, run: Attempt) -> Raised:
+    def by(cls, attempt: Attempt) -> Raised:
         """Return the fence that a run has decided, as its own process knows it."""
-        assert run.up is not None
-        on, mirror, report = run.on, run.mirror.name, run.report
-        return cls(on=on, mirror=mirror, state=run.up, fence=run.fence, intent=run.intent, report=report)
+        assert attempt.up is not None
+        on, mirror, report = attempt.on, attempt.mirror.name, attempt.report
+        return cls(on=on, mirror=mirror, state=attempt.up, fence=attempt.fence, intent=attempt.intent, report=report)
 
     @property
     def name(self) -> str:

@@ -112,7 +112,7 @@ class ReportStore:
         self._draw(report, report.to_json())
 
     def add_to_chain(
-        self, report: CutoverReport, life: Decisions, signer: Signer | None, warn: Callable[..., object]
+        self, report: CutoverReport, ledger: Decisions, signer: Signer | None, warn: Callable[..., object]
     ) -> None:
         """Decide the link of a report that was written, and write it once more, with its place in the chain.
 
@@ -126,7 +126,7 @@ class ReportStore:
         try:
             # The report, then its link, then the report with the link. Dies between any two: the run's next process
             # finds the link (`chain.add`), or makes it, and writes the report once more.
-            its = chain.add(life, report.mirror, self.run, chain.digest(json.loads(report.to_json())))
+            its = chain.add(ledger, report.mirror, self.run, chain.digest(json.loads(report.to_json())))
             signed = {} if signer is None else signer.sign(its[-1].signed())
             report.seal = {"links": [link.value() for link in its], **signed}
             self._write(report)

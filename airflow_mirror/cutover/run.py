@@ -45,7 +45,7 @@ _GUARDED_S = 30.0  # within this time a guard lifts the fence of one that died
 
 
 def run_cutover(
-    request: CutoverRequest, clusters: Clusters, kept: ReportStore, *, log: Log = _LOG,
+    request: CutoverRequest, clusters: Clusters, store: ReportStore, *, log: Log = _LOG,
     stop: threading.Event | None = None,
     signer: Signer | None = None, additions: Additions = ALONE,
 ) -> CutoverReport:  # fmt: skip
@@ -61,7 +61,7 @@ def run_cutover(
     finished cutover changes nothing: it compares once more and returns the report.
 
     :param request: what is wanted. :param clusters: what it is done with (:func:`.connected`).
-    :param kept: the run's report on the target. Its directory, if it has one, holds a lock, and for people
+    :param store: the run's report on the target. Its directory, if it has one, holds a lock, and for people
         ``report.json`` and ``report.html``.
     :param stop: set it from another thread or a signal handler to make the cutover back out.
     :param signer: signs the report's link in the mirror's chain (:mod:`airflow_mirror.ledger.chain`).
@@ -91,113 +91,114 @@ def run_cutover(
     # the guard, which would take a silent process for dead; the guard before anything that it would have to undo. Left
     # in the reverse order: the guard stays on its own while a fence stands.
     with (
-        locked(kept),
+        locked(store),
         _interruptible(stop),
         on.signs_of_life(report),
-        on.guarded(plan.mirror.name, kept.guard_log, request.alarm, request.fence) as ready,
+        on.guarded(plan.mirror.name, store.guard_log, request.alarm, request.fence) as ready,
     ):
-        run = Attempt(
-            request=request, clusters=clusters, report=report, kept=kept, log=log, additions=additions,
+        attempt = Attempt(
+            request=request, clusters=clusters, report=report, store=store, log=log, additions=additions,
             signer=signer, require_guard=ready, stop=stop,
         )  # fmt: skip
         try:
-            _run(run)
+            _run(attempt)
             # Behind the end, and not a step of it: nothing here can be undone. Dies before or amid it: the next call of
             # the run finds its report finished, and comes here again.
             additions.afterwards()
             # Of a cutover that was over, whose report that is. Last: what it finds is told, and helps nobody who is kept
             # out until then.
-            if run.report is not report:
-                reverify(run)
-            _look_who_has_come(run)
-            return run.report
+            if attempt.report is not report:
+                reverify(attempt)
+            _look_who_has_come(attempt)
+            return attempt.report
         finally:
             # Also where it raised: what backed out is part of the chain. Died before this: the run's next process does
             # it, first of all.
-            _seal(run, run.report)
+            _seal(attempt, attempt.report)
 
 
-def _run(run: Attempt) -> CutoverReport:
+def _run(attempt: Attempt) -> CutoverReport:
     """Cut over, or complete a cutover that is over, whose report is this run's from then on."""
     # First, before any check: what an earlier process left keeps producers out, whether or not this call could begin
     # anew.
-    earlier = recover(run)
+    earlier = recover(attempt)
     if earlier is not None:
-        _seal(run, earlier)  # its process may have died just before
-    if earlier is not None and (earlier.outcome == reports.DONE or run.opening):
+        _seal(attempt, earlier)  # its process may have died just before
+    if earlier is not None and (earlier.outcome == reports.DONE or attempt.opening):
         # An opening was taken over by then. A call with the right plan hears that this process has ended, and takes it
         # over in its turn.
-        if earlier.plan_hash != run.plan.hash:
-            what = f"{run.kept.where} holds the cutover of another plan ({earlier.plan_hash[:12]})"
-            raise InputError(what, f"this one is of {run.plan.hash[:12]}", "Give this cutover a run of its own.")
+        if earlier.plan_hash != attempt.plan.hash:
+            what = f"{attempt.store.where} holds the cutover of another plan ({earlier.plan_hash[:12]})"
+            raise InputError(what, f"this one is of {attempt.plan.hash[:12]}", "Give this cutover a run of its own.")
         # By `kept`, which no lifting takes back: the decision may be a later run's by now, and says nothing of this one.
-        if earlier.outcome == reports.DONE and run.up is None and earlier.fence is not None and earlier.fence.kept:
+        if earlier.outcome == reports.DONE and attempt.up is None and earlier.fence is not None and earlier.fence.kept:
             raise InputError(
-                run.kept.where, "its cutover was finished, and the fence that it kept was lifted since, by a rollback or "
-                "'lift-fence --include-retained': who was moved may be back", "Give a new cutover a run of its own.",
+                attempt.store.where, "its cutover was finished, and the fence that it kept was lifted since, by a "
+                "rollback or 'lift-fence --include-retained': who was moved may be back",
+                "Give a new cutover a run of its own.",
             )  # fmt: skip
-        run.report = earlier
-        if run.up is not None:
-            raised = Raised.of(run.on, run.mirror.name, run.up, run.fence, earlier)
-            run.intent, run.fence = raised.intent, raised.fence
+        attempt.report = earlier
+        if attempt.up is not None:
+            raised = Raised.of(attempt.on, attempt.mirror.name, attempt.up, attempt.fence, earlier)
+            attempt.intent, attempt.fence = raised.intent, raised.fence
         # It was decided to be open, and its end is not on record: this process is its owner now.
-        if run.opening:
-            steps.finish_opening(run)
+        if attempt.opening:
+            steps.finish_opening(attempt)
         # The process before may have died between its end and the lifting of a fence that is not kept.
-        _finish(run)
-        return run.report
+        _finish(attempt)
+        return attempt.report
     if earlier is not None:
         # For people: two processes of one run may both take themselves for its second attempt. What tells them apart, in
-        # decisions, rules and reports, is `run.me`.
-        run.report.attempt = earlier.attempt + 1
-        run.report.earlier = [*earlier.earlier, _remembered(earlier)]
+        # decisions, rules and reports, is `attempt.me`.
+        attempt.report.attempt = earlier.attempt + 1
+        attempt.report.earlier = [*earlier.earlier, _remembered(earlier)]
     # Read behind the recovery, and before all checks: whatever is decided from here on, by whomever, refuses our `up`.
-    run.before = _before(run)
-    values = run.life.values()
+    attempt.before = _before(attempt)
+    values = attempt.ledger.values()
     # Failed over before this look: its topics are in production by then, and `precheck` refuses. Behind it: `go_up` does.
-    run.turned = direction(values, run.mirror.name)
-    precheck(run)
-    run.additions.require()
-    if before := _clients(run):
-        run.report.clients["before"] = dict(before)
+    attempt.turned = direction(values, attempt.mirror.name)
+    precheck(attempt)
+    attempt.additions.require()
+    if before := _clients(attempt):
+        attempt.report.clients["before"] = dict(before)
     # Takes ten seconds and more, in which topics may appear or fences go up. So what can't be pinned is looked at again
     # behind the fence (`quiet.prove_fence`).
-    found = ask_first(run)
+    found = ask_first(attempt)
     for line in found.lines():
-        run.log.info("%s", line)
+        attempt.log.info("%s", line)
     found.raise_if_blocked()
-    run.short_lease.wait(run.pause)
+    attempt.short_lease.wait(attempt.pause)
     # Until here this attempt has given signs of life, and changed nothing: dies before it, and nobody has anything to
     # undo.
-    steps.walk(run)
-    _finish(run)
-    fence = run.report.fence
+    steps.walk(attempt)
+    _finish(attempt)
+    fence = attempt.report.fence
     assert fence is not None
-    run.log.info("cut over: nobody could write for %.1f s", fence.seconds or 0.0)
-    return run.report
+    attempt.log.info("cut over: nobody could write for %.1f s", fence.seconds or 0.0)
+    return attempt.report
 
 
-def ask_first(run: Attempt) -> Preview:
+def ask_first(attempt: Attempt) -> Preview:
     """Look at what the cutover would meet, and keep it in the report. Only reads."""
-    facts = look(run)
-    run.schemas = facts.schemas
-    found = _preview_of(run, *judge(facts, run.limits))
-    run.report.preview = found.to_dict()
-    run.report.schemas = [] if facts.schemas is None else facts.schemas.to_dict()["rows"]
+    facts = look(attempt)
+    attempt.schemas = facts.schemas
+    found = _preview_of(attempt, *judge(facts, attempt.limits))
+    attempt.report.preview = found.to_dict()
+    attempt.report.schemas = [] if facts.schemas is None else facts.schemas.to_dict()["rows"]
     return found
 
 
-def _preview_of(run: Attempt, findings: Sequence[Finding], expected: Forecast | None = None) -> Preview:
+def _preview_of(attempt: Attempt, findings: Sequence[Finding], expected: Forecast | None = None) -> Preview:
     return Preview(
-        mirror=run.mirror.name, plan=run.plan.hash, revision=run.plan.revision, at=time.time(), findings=findings,
-        forecast=expected,
+        mirror=attempt.mirror.name, plan=attempt.plan.hash, revision=attempt.plan.revision, at=time.time(),
+        findings=findings, forecast=expected,
     )  # fmt: skip
 
 
 def preview_cutover(
     request: CutoverRequest,
     clusters: Clusters,
-    kept: ReportStore,
+    store: ReportStore,
     *,
     log: Log = _LOG,
     stop: threading.Event | None = None,
@@ -205,36 +206,36 @@ def preview_cutover(
     """Return what a cutover would meet that is given the same (:func:`run_cutover`). Errors as :func:`preview`."""
     report = CutoverReport(mirror=request.plan.mirror.name, plan_hash=request.plan.hash)
     stop = stop or clusters.on.event()
-    return preview(Attempt(request=request, clusters=clusters, report=report, kept=kept, log=log, stop=stop))
+    return preview(Attempt(request=request, clusters=clusters, report=report, store=store, log=log, stop=stop))
 
 
-def preview(run: Attempt) -> Preview:
+def preview(attempt: Attempt) -> Preview:
     """Return what a cutover of this run would meet, without one: nothing is written, and everything is listed.
 
     :raises TryAgain: a cluster does not answer.
     """
-    values = run.life.values()
-    run.before, run.turned = fence_state(values, run.mirror.name), direction(values, run.mirror.name)
-    refused = _preview_of(run, refusals(run))
+    values = attempt.ledger.values()
+    attempt.before, attempt.turned = fence_state(values, attempt.mirror.name), direction(values, attempt.mirror.name)
+    refused = _preview_of(attempt, refusals(attempt))
     if refused.blocks:  # rates and lengths of what can't begin would only hide them
         return refused
-    found = ask_first(run)
+    found = ask_first(attempt)
     return replace(found, findings=[*found.findings, *refused.findings])
 
 
-def _before(run: Attempt) -> FenceState | None:
+def _before(attempt: Attempt) -> FenceState | None:
     """Return what is decided about the mirror's fence, once none stands: our guard lifts one whose owner died."""
-    deadline = run.now() + _GUARDED_S
+    deadline = attempt.now() + _GUARDED_S
     # An attempt of another run that died is our guard's to lift, which listens for 12 s; a living one's fence stays,
     # and the check refuses this one.
-    while (state := fence_state(run.life.values(), run.mirror.name)) is not None and state.stands:
-        if run.now() > deadline:
+    while (state := fence_state(attempt.ledger.values(), attempt.mirror.name)) is not None and state.stands:
+        if attempt.now() > deadline:
             break
-        run.pause(_AGAIN_S)
+        attempt.pause(_AGAIN_S)
     return state
 
 
-def recover(run: Attempt) -> CutoverReport | None:
+def recover(attempt: Attempt) -> CutoverReport | None:
     """Undo what an earlier attempt of this run left behind; return the run's report, None if there was no attempt.
 
     What is decided about the mirror's fence says whether anything is this run's still. If nothing is, nothing is touched.
@@ -247,62 +248,62 @@ def recover(run: Attempt) -> CutoverReport | None:
     :raises OpeningUnfinished: the target is open, and the report is gone.
     :raises MirrorCutOver: what has this run's name was raised after a failover.
     """
-    earlier, name = run.kept.load(), run.mirror.name
-    fence_decided = fence_state(run.life.values(), name)
-    require_own_fence(name, fence_decided, run.kept.run, earlier)
+    earlier, name = attempt.store.load(), attempt.mirror.name
+    fence_decided = fence_state(attempt.ledger.values(), name)
+    require_own_fence(name, fence_decided, attempt.store.run, earlier)
     # The record is nobody's, another run's, or over. Then nothing that this run ever raised is there, whatever its
     # report says: a cleared task has nothing to undo but groups that could not be restored, and those only until another
     # fence goes up.
-    if fence_decided is None or fence_decided.run != run.kept.run or fence_decided.is_over:
+    if fence_decided is None or fence_decided.run != attempt.store.run or fence_decided.is_over:
         if earlier is not None and earlier.outcome not in (reports.DONE, reports.BACKED_OUT):
-            _end_undoing(run, earlier, fence_decided)
+            _end_undoing(attempt, earlier, fence_decided)
         return earlier
     # An attempt that died between its decision and its report: it has set no position, and has at most a name and
     # rules.
-    report = run.kept.of(fence_decided.id)
+    report = attempt.store.of(fence_decided.id)
     # Where the target was opened, and nowhere else: a report that says so of a fence that is up is not a cutover's.
     if report is not None and report.outcome == reports.DONE and not fence_decided.stands:
-        run.up = fence_decided
+        attempt.up = fence_decided
         return report
     # A worker that Airflow took for dead may be at work. It is listened for: its signs, not its process, say so.
-    require_over(run.on.target.watch_cutover(name), name, fence_decided)
+    require_over(attempt.on.target.watch_cutover(name), name, fence_decided)
     if fence_decided.phase == OPENED:
         if report is None:
-            raise OpeningUnfinished(run.kept.where, "its report is gone")
-        process = run.report.process or {}
-        run.up, run.opening, report.process = (
+            raise OpeningUnfinished(attempt.store.where, "its report is gone")
+        process = attempt.report.process or {}
+        attempt.up, attempt.opening, report.process = (
             # Decided before anything is done in its place: one that was only frozen, and thaws, is refused by its own
             # permits. Dies behind it: `opened` by us, and the next process takes it over from us in the same way.
-            go_on_opening(run.life, name, fence_decided, run.me, process), True, process,
+            go_on_opening(attempt.ledger, name, fence_decided, attempt.me, process), True, process,
         )  # fmt: skip
         return report
-    run.log.warning("attempt %d was interrupted; undoing what it did", fence_decided.attempt)
-    raised = Raised.of(run.on, name, fence_decided, run.fence, report)
+    attempt.log.warning("attempt %d was interrupted; undoing what it did", fence_decided.attempt)
+    raised = Raised.of(attempt.on, name, fence_decided, attempt.fence, report)
     # In this process's name, and before its first request: the one that was silent may be frozen only, and what it sends
     # from here on its own permits refuse.
-    if not raised.begin(run.me):
+    if not raised.begin(attempt.me):
         if raised.state.phase == CLOSING:
-            raise CutoverTakenOver(run.kept.run)  # a person gives the opening up
+            raise CutoverTakenOver(attempt.store.run)  # a person gives the opening up
         # It ends there: what stands is taken over by `begin`, so by now it is opened or over, and neither of them comes
         # here again.
-        return recover(run)  # while we listened it was opened, or a guard has lifted it: our own one listens as long
+        return recover(attempt)  # while we listened it was opened, or a guard has lifted it: our own one listens as long
     # Behind the decision, and not what was read before: its owner may have lived until then. From here on its permits
     # refuse, and it says what it will do before it does it.
-    report = raised.report = run.kept.of(raised.state.id)
+    report = raised.report = attempt.store.of(raised.state.id)
     if report is not None:
         report.error = report.error or f"the process was ended in state {report.state}"
     # Dies amid it: `lifting` with our name. Our guard, or the next try, does all of it again.
-    done = raised.undo(run.log)
+    done = raised.undo(attempt.log)
     if report is not None:
         # Behind `lifted`. Dies before it: the next process finds the fence over, and writes `backed_out` by that.
-        run.kept.save(report)
+        attempt.store.save(report)
     # A new attempt would write its own report over what says which groups are still wrong.
     if not done:
-        raise NotUndone(run.kept.where, raised.failures)
+        raise NotUndone(attempt.store.where, raised.failures)
     return report or earlier
 
 
-def _end_undoing(run: Attempt, earlier: CutoverReport, there: FenceState | None) -> None:
+def _end_undoing(attempt: Attempt, earlier: CutoverReport, there: FenceState | None) -> None:
     """Note that an attempt was undone whose fence is over, once its groups have their positions back.
 
     Whoever has undone it could not restore a group, or could not say what was done; or it never had a fence.
@@ -316,13 +317,14 @@ def _end_undoing(run: Attempt, earlier: CutoverReport, there: FenceState | None)
     # So they are behind an open target.
     if there is not None and there.id == earlier.id and there.phase == LIFTED:
         raised = Raised(
-            on=run.on, mirror=run.mirror.name, state=there, fence=run.fence, intent=run.intent, report=earlier
+            on=attempt.on, mirror=attempt.mirror.name, state=there, fence=attempt.fence, intent=attempt.intent,
+            report=earlier,
         )  # fmt: skip
-        unanswered = raised.undo_rest(run.log)
+        unanswered = raised.undo_rest(attempt.log)
         if raised.failures:
-            run.kept.save(earlier)
+            attempt.store.save(earlier)
             # A coordinator that is away for a moment needs no person: Airflow's retry tries it again.
-            raise unanswered[0] if unanswered else NotUndone(run.kept.where, raised.failures)
+            raise unanswered[0] if unanswered else NotUndone(attempt.store.where, raised.failures)
     # In memory; where its fence was up, `_seal` writes it with its link. Dies before that: the next process reads the
     # same two, and says the same.
     # Not of an attempt whose opening a person gave up: nothing of it was undone, and its groups stay as it has set them.
@@ -330,46 +332,46 @@ def _end_undoing(run: Attempt, earlier: CutoverReport, there: FenceState | None)
         earlier.outcome, earlier.state = reports.BACKED_OUT, steps.CAUGHT_UP
 
 
-def _finish(run: Attempt) -> None:
+def _finish(attempt: Attempt) -> None:
     """Lift the fence of a finished cutover unless it is kept. Not a step, because a step could be undone."""
-    if run.up is not None and not run.up.is_over and not run.up.kept:
+    if attempt.up is not None and not attempt.up.is_over and not attempt.up.kept:
         # Writing is ended once more, before the source is open: a tail that was started since would copy what producers
         # write there into a target that applications use. Dies behind it: a fence that is up too long, and the next
         # call comes here again.
-        hold_lease(run)
-        run.up = Raised.by(run).close()
+        hold_lease(attempt)
+        attempt.up = Raised.by(attempt).close()
         # Dies before it: `closed` is decided, and the report has no time of it. Who goes by the fence asks what is
         # decided.
-        run.save()
+        attempt.save()
 
 
-def _look_who_has_come(run: Attempt) -> None:
+def _look_who_has_come(attempt: Attempt) -> None:
     """Note in the report of a finished cutover who was seen on the target. What fails is said: all is done by now."""
-    if since := _clients(run):
+    if since := _clients(attempt):
         try:
-            run.read_again()  # asking took its time
+            attempt.read_again()  # asking took its time
             # Between that reading and the save a person may still lift it: then the report lacks that, and what is
             # decided has it.
-            run.report.clients["since"] = dict(since)
-            run.save()
+            attempt.report.clients["since"] = dict(since)
+            attempt.save()
         except MirrorError as e:
-            run.log.warning("who has come to the target is not in the report: %s", e)
+            attempt.log.warning("who has come to the target is not in the report: %s", e)
 
 
-def _clients(run: Attempt) -> Mapping[str, Any]:
+def _clients(attempt: Attempt) -> Mapping[str, Any]:
     """Return who uses the topics; empty: that can't be told, for whatever reason."""
     try:
-        return run.additions.clients(run.report)
+        return attempt.additions.clients(attempt.report)
     except Exception as e:  # it is for people, and asked by a library with errors of its own: no cutover fails by it
-        run.log.warning("who uses the topics is not in the report: %s: %s", type(e).__name__, e)
+        attempt.log.warning("who uses the topics is not in the report: %s: %s", type(e).__name__, e)
         return {}
 
 
-def _seal(run: Attempt, report: CutoverReport) -> None:
+def _seal(attempt: Attempt, report: CutoverReport) -> None:
     """Add the report of a run that has ended to the mirror's chain; of one whose fence never was up there is none."""
     # Not of one whose undoing failed: its report changes yet.
     if report.id and report.outcome in (reports.DONE, reports.BACKED_OUT):
-        run.kept.add_to_chain(report, run.life, run.signer, run.log.warning)
+        attempt.store.add_to_chain(report, attempt.ledger, attempt.signer, attempt.log.warning)
 
 
 def _remembered(report: CutoverReport) -> dict[str, Any]:

@@ -130,7 +130,7 @@ class CutoverFacts:
     unknown: Mapping[str, MirrorError] = field(default_factory=dict)
 
 
-def look(run: Attempt) -> CutoverFacts:
+def look(attempt: Attempt) -> CutoverFacts:
     """Watch both sides for ``quiet_at_most_s``, and ask what else a cutover depends on. Sets ``run.longest_pause_s``.
 
     :raises CutoverCancelled: it was asked to stop. :raises TryAgain: a cluster does not answer.
@@ -138,51 +138,57 @@ def look(run: Attempt) -> CutoverFacts:
     # What has no answer is a finding of its own, which blocks: silence must not pass for "all is well".
     to = Questions(CutoverCancelled)
     granted = partial(
-        lacking_rights, CUTOVER, run.plan, source=run.source, target=run.target, left_out=run.request.leave_out_groups
+        lacking_rights,
+        CUTOVER,
+        attempt.plan,
+        source=attempt.source,
+        target=attempt.target,
+        left_out=attempt.request.leave_out_groups,
     )
     # First: it may take minutes, and what is seen of lags and groups must not be as old when the fence is raised.
-    schemas = None if run.clusters.schemas is None else to.ask("schemas", partial(run.clusters.schemas, None))
-    groups = _Groups(run)
+    schemas = None if attempt.clusters.schemas is None else to.ask("schemas", partial(attempt.clusters.schemas, None))
+    groups = _Groups(attempt)
     # The target first, both times: read second it would seem ahead of a source that is written to.
-    before, ends_before, started = positions(run), run.source_log.last_stable(run.routes), run.now()
-    run.report.saw_lag(lags(ends_before, before), before)
-    run.longest_pause_s = longest_pause(run)
-    watched_s, asked = run.now() - started, run.now()
-    reached, ends = positions(run), run.source_log.last_stable(run.routes)
-    run.report.saw_lag(lags(ends, reached), reached)
-    looked_s = run.now() - asked
+    before, ends_before, started = positions(attempt), attempt.source_log.last_stable(attempt.routes), attempt.now()
+    attempt.report.saw_lag(lags(ends_before, before), before)
+    attempt.longest_pause_s = longest_pause(attempt)
+    watched_s, asked = attempt.now() - started, attempt.now()
+    reached, ends = positions(attempt), attempt.source_log.last_stable(attempt.routes)
+    attempt.report.saw_lag(lags(ends, reached), reached)
+    looked_s = attempt.now() - asked
     behind = {tp: ends[tp] - reached[tp] for tp in ends if reached[tp] < ends[tp]}
     per_s = sum(max(0, reached[tp] - before[tp]) for tp in reached) / watched_s if watched_s else 0.0
-    tail, status, sign = to.ask("tail", lambda: _tail(run)) or (None, "", None)
+    tail, status, sign = to.ask("tail", lambda: _tail(attempt)) or (None, "", None)
     # Held also by a job that was killed: that nobody holds it is certain, that somebody writes is not.
-    leased = to.ask("tail", lambda: run.on.target.is_anybody_writing(run.mirror.name)) is not False
-    rest, compared = to.ask("compared", lambda: _compare(run, reached, ends)) or (None, None)
-    holders, unseen = to.ask("transactions", lambda: _holders(run)) or ([], "")
-    quiet, commits, still = groups.move(run, ends_before, ends, watched_s)
+    leased = to.ask("tail", lambda: attempt.on.target.is_anybody_writing(attempt.mirror.name)) is not False
+    rest, compared = to.ask("compared", lambda: _compare(attempt, reached, ends)) or (None, None)
+    holders, unseen = to.ask("transactions", lambda: _holders(attempt)) or ([], "")
+    quiet, commits, still = groups.move(attempt, ends_before, ends, watched_s)
     lacking, rights = to.ask("rights", lambda: granted(groups.positions)) or ([], 0)
     verify_s = None if rest is None or (compared is None and rest) else 0.0
     if rest and compared is not None:
         verify_s = compared.seconds * max(1.0, rest / max(1, compared.offsets))
     times = Times(
-        look=looked_s, intent=_timed(run, lambda: run.fence.intent(run.topics)),
-        settle=run.limits.settle_s, still=quiet_s(run), verify=verify_s, groups=groups.seconds, quiet=quiet,
+        look=looked_s, intent=_timed(attempt, lambda: attempt.fence.intent(attempt.topics)),
+        settle=attempt.limits.settle_s, still=quiet_s(attempt), verify=verify_s, groups=groups.seconds, quiet=quiet,
         positions=sum(map(len, groups.positions.values())), commits=commits,
         drain=sum(behind.values()) / per_s if per_s else None if behind else 0.0,
         # A tail that lives makes its lease short once the cutover gives signs of life.
-        handover=lease.SHORT_HANDOVER_S if run.short_lease.is_seen or status == RUNNING else lease.HANDOVER_S,
+        handover=lease.SHORT_HANDOVER_S if attempt.short_lease.is_seen or status == RUNNING else lease.HANDOVER_S,
     )  # fmt: skip
     return CutoverFacts(
         times=times, watched_s=watched_s, tail=tail, tail_status=status, leased=leased, written=ends != ends_before,
         behind=behind, stands=[tp for tp in behind if reached[tp] == before[tp] < ends_before[tp]], offsets_per_s=per_s,
         bytes_an_offset=_bytes_an_offset(sign), rest=rest, compared=compared, holders=holders, unseen=unseen,
-        untranslated=to.ask("groups", lambda: groups.untranslated(run, reached)) or [], groups=len(groups.positions),
-        left_behind=run.report.left_behind, left_out=run.report.left_out, gone=groups.gone,
-        hidden=to.ask("groups", lambda: hidden_groups(run.source, groups.gone)) or [],
+        untranslated=to.ask("groups", lambda: groups.untranslated(attempt, reached)) or [], groups=len(groups.positions),
+        left_behind=attempt.report.left_behind, left_out=attempt.report.left_out, gone=groups.gone,
+        hidden=to.ask("groups", lambda: hidden_groups(attempt.source, groups.gone)) or [],
         applications=groups.applications, still=still,
-        stops=not isinstance(run.fence, AclFence),
-        replicas=to.ask("replicas", lambda: _replicas(run)) or {}, least=to.ask("replicas", lambda: _least(run)) or {},
+        stops=not isinstance(attempt.fence, AclFence),
+        replicas=to.ask("replicas", lambda: _replicas(attempt)) or {},
+        least=to.ask("replicas", lambda: _least(attempt)) or {},
         lacking=lacking, rights=rights,
-        old=to.ask("versions", lambda: _old(run)) or [], free_bytes=to.ask("disk", run.target.usable_bytes) or {},
+        old=to.ask("versions", lambda: _old(attempt)) or [], free_bytes=to.ask("disk", attempt.target.usable_bytes) or {},
         schemas=schemas,
         unknown=to.unknown,
     )  # fmt: skip
@@ -191,69 +197,69 @@ def look(run: Attempt) -> CutoverFacts:
 class _Groups:
     """The selected groups on the source, looked at twice."""
 
-    def __init__(self, run: Attempt) -> None:
-        started = run.now()
-        self.positions = moving(run)
-        self.gone = not_there(run, self.positions)
+    def __init__(self, attempt: Attempt) -> None:
+        started = attempt.now()
+        self.positions = moving(attempt)
+        self.gone = not_there(attempt, self.positions)
         # That they are there, should the source hide one behind the fence; `read_ahead` begins their time anew.
-        run.seen_groups.update((group, (its, run.now())) for group, its in self.positions.items())
-        found = run.source.describe_groups(sorted(self.positions))
+        attempt.seen_groups.update((group, (its, attempt.now())) for group, its in self.positions.items())
+        found = attempt.source.describe_groups(sorted(self.positions))
         self.applications = {group: one.application for group, one in found.items() if one.application}
         self._alive = [group for group, one in found.items() if one.has_members and not one.application]
         self._empty = [group for group, one in found.items() if not one.has_members]
-        self._read_at = run.now()
+        self._read_at = attempt.now()
         self.seconds = self._read_at - started
 
     def move(
-        self, run: Attempt, ends_before: Offsets, ends: Offsets, watched_s: float
+        self, attempt: Attempt, ends_before: Offsets, ends: Offsets, watched_s: float
     ) -> tuple[float, bool, list[str]]:  # fmt: skip
         """Return for how long groups must stand still that may, whether others go on committing, and who must not."""
         # The same groups as before, so that a group that is created meanwhile is not one that has moved.
         both = [*self._alive, *self._empty]
-        now, unread = positions_of(run, both) if both else {}, unread_in(run)
+        now, unread = positions_of(attempt, both) if both else {}, unread_in(attempt)
         quiet, commits, still = 0.0, False, list[str]()
         for group in self._empty:
             if not lag(now[group], ends):
                 continue  # nothing is left for it to read
             if now[group] == self.positions[group]:
-                run.seen_empty[group] = now[group], self._read_at
-                quiet = max(quiet, run.limits.group_quiet_s - watched_s)
+                attempt.seen_empty[group] = now[group], self._read_at
+                quiet = max(quiet, attempt.limits.group_quiet_s - watched_s)
             else:
-                quiet = run.limits.group_quiet_s
+                quiet = attempt.limits.group_quiet_s
         for group in self._alive:
             before, after = self.positions[group], now[group]
             if after != before or (behind := lag(after, ends)) and watched_s < ENOUGH_S:
                 commits = True
-            elif behind and group in run.request.accept_still_groups:
-                quiet = run.limits.group_quiet_s
+            elif behind and group in attempt.request.accept_still_groups:
+                quiet = attempt.limits.group_quiet_s
             elif any(p.offset < ends_before[tp] and unread(tp, p.offset, ends_before[tp]) for tp, p in after.items()):
                 still.append(f"{group} (lag {behind})")
         return quiet, commits, still
 
-    def untranslated(self, run: Attempt, reached: Offsets) -> list[str]:
+    def untranslated(self, attempt: Attempt, reached: Offsets) -> list[str]:
         """Return the positions without a counterpart that get none by what the tail copies until the fence is up."""
         # Behind the positions: who reads on is never beyond it. What is beyond it, a log that was cut has left.
-        ends = run.source_log.log_ends(run.routes)
+        ends = attempt.source_log.log_ends(attempt.routes)
         due = {
             group: {tp: p for tp, p in its.items() if not reached.get(tp, 0) < p.offset <= ends[tp]}
             for group, its in self.positions.items()
         }
-        return [str(one) for one in translate(run, due, strict=False).problems]
+        return [str(one) for one in translate(attempt, due, strict=False).problems]
 
 
-def _timed(run: Attempt, do: Callable[[], object]) -> float:
-    started = run.now()
+def _timed(attempt: Attempt, do: Callable[[], object]) -> float:
+    started = attempt.now()
     do()
-    return run.now() - started
+    return attempt.now() - started
 
 
-def _tail(run: Attempt) -> tuple[ActiveTail | None, str, Sign | None]:
+def _tail(attempt: Attempt) -> tuple[ActiveTail | None, str, Sign | None]:
     """Return the tail that is decided, what became of it, and what it says. Takes five seconds, 30 if it is lost."""
-    tail = active_tail(run.life.values(), run.mirror.name)
+    tail = active_tail(attempt.ledger.values(), attempt.mirror.name)
     if tail is None:
         return None, "", None
     # Silence of a tail counts as such only while we could have heard it; a target that is away is an error, and blocks.
-    watch = run.on.target.watch(run.mirror.name, run.pause)
+    watch = attempt.on.target.watch(attempt.mirror.name, attempt.pause)
     return tail, watch.settled(tail), watch.sign(tail)
 
 
@@ -262,40 +268,42 @@ def _bytes_an_offset(sign: Sign | None) -> float | None:
     return summary["bytes"] / summary["records"] if summary.get("records") else None
 
 
-def _compare(run: Attempt, reached: Offsets, ends: Offsets) -> tuple[int | None, Compared | None]:
+def _compare(attempt: Attempt, reached: Offsets, ends: Offsets) -> tuple[int | None, Compared | None]:
     """Return how much is still to be compared, and a comparison of some of it, as it is made behind the fence."""
-    if run.clusters.compared_to is None:
+    if attempt.clusters.compared_to is None:
         return None, None
-    starts = {TopicPartition(t.source_topic, p): t.starts.get(p, 0) for t in run.plan.topics for p in range(t.partitions)}
-    starts = {tp: max(start, run.clusters.compared_to.get(tp, 0)) for tp, start in starts.items()}
+    starts = {
+        TopicPartition(t.source_topic, p): t.starts.get(p, 0) for t in attempt.plan.topics for p in range(t.partitions)
+    }
+    starts = {tp: max(start, attempt.clusters.compared_to.get(tp, 0)) for tp, start in starts.items()}
     rest = sum(max(0, ends[tp] - start) for tp, start in starts.items())
     most = max(1, _COMPARED_AT_MOST // max(1, len(starts)))
     until = {tp: max(start, min(reached[tp], start + most)) for tp, start in starts.items()}
     if until == starts:
         return rest, None
-    started = run.now()
+    started = attempt.now()
     # Only up to what the target has. It changes nothing, whoever ends it half way.
-    found = compare_watched(run, until)
+    found = compare_watched(attempt, until)
     offsets = sum(until[tp] - start for tp, start in starts.items())
-    return rest, Compared(offsets=offsets, seconds=run.now() - started, differences=differences(found))
+    return rest, Compared(offsets=offsets, seconds=attempt.now() - started, differences=differences(found))
 
 
-def _holders(run: Attempt) -> tuple[list[Holder], str]:
+def _holders(attempt: Attempt) -> tuple[list[Holder], str]:
     """Return the open transactions that hold a partition, and why there may be more."""
-    unseen = unseen_because(run.fence, run.source)
+    unseen = unseen_because(attempt.fence, attempt.source)
     # Log, coordinators, log: one look at either says only what was open at some moment, not what nobody will ever end.
-    first = _held(run)
-    listed: list[OpenTransaction] = [] if unseen else run.source.open_transactions()
+    first = _held(attempt)
+    listed: list[OpenTransaction] = [] if unseen else attempt.source.open_transactions()
     named = [
         Holder(name=one.transactional_id, producer_id=one.producer_id, epoch=one.epoch, since_ms=one.started_ms,
                partitions=sorted(held))
         for one in listed
-        if (held := one.partitions & run.routes.keys())
+        if (held := one.partitions & attempt.routes.keys())
     ]  # fmt: skip
     known = {one.producer_id for one in listed}
     unknown = {place: header for place, header in first.items() if header.producer_id not in known}
     # Still at the same offset after the coordinators were asked: it was open when they said that they know of none.
-    after = _held(run) if unknown else {}
+    after = _held(attempt) if unknown else {}
     hanging: dict[tuple[int, int], Holder] = {}
     for (tp, offset), header in sorted(unknown.items()):
         if (tp, offset) in after:
@@ -309,29 +317,32 @@ def _holders(run: Attempt) -> tuple[list[Holder], str]:
     return [*named, *hanging.values()], unseen
 
 
-def _held(run: Attempt) -> dict[tuple[TopicPartition, int], BatchHeader]:
+def _held(attempt: Attempt) -> dict[tuple[TopicPartition, int], BatchHeader]:
     """Return what holds back last stable offsets: the first batch there, by partition and offset.
 
     The high watermarks are read first: what producers write meanwhile lies behind them, and is nothing that is held.
     """
-    high = run.source_log.high_watermarks(run.routes)
-    stable = run.source_log.last_stable(run.routes)
+    high = attempt.source_log.high_watermarks(attempt.routes)
+    stable = attempt.source_log.last_stable(attempt.routes)
     held = {}
     for tp in sorted(tp for tp in stable if stable[tp] < high[tp])[:_ASKED_AT_MOST]:
-        raw = next(iter(data_batches(run.source_log, tp, stable[tp], high[tp], committed=False)), None)
+        raw = next(iter(data_batches(attempt.source_log, tp, stable[tp], high[tp], committed=False)), None)
         if raw is not None and raw.header is not None and raw.header.is_transactional:
             held[tp, stable[tp]] = raw.header
     return held
 
 
-def _replicas(run: Attempt) -> dict[str, Mapping[TopicPartition, Replicas]]:
-    theirs = sorted({t.target_topic for t in run.plan.topics})
-    return {"source": run.source.replicas(run.topics), "target": run.target.replicas([*theirs, DECISIONS, STATE])}
+def _replicas(attempt: Attempt) -> dict[str, Mapping[TopicPartition, Replicas]]:
+    theirs = sorted({t.target_topic for t in attempt.plan.topics})
+    return {
+        "source": attempt.source.replicas(attempt.topics),
+        "target": attempt.target.replicas([*theirs, DECISIONS, STATE]),
+    }
 
 
-def _least(run: Attempt) -> dict[str, int]:
+def _least(attempt: Attempt) -> dict[str, int]:
     """Return how many replicas in sync a write to a target topic takes."""
-    configs = run.target.topic_configs([t.target_topic for t in run.plan.topics])
+    configs = attempt.target.topic_configs([t.target_topic for t in attempt.plan.topics])
     return {
         name: int(entries["min.insync.replicas"].value or 1)
         for name, entries in configs.items()
@@ -339,8 +350,8 @@ def _least(run: Attempt) -> dict[str, int]:
     }
 
 
-def _old(run: Attempt) -> list[str]:
-    lines = [f"{one.what} (since Kafka {one.since}): {one.effect}" for one in without(run.source_log)]
-    if isinstance(run.fence, AclFence) and (unknown := unproven(run.source_log)):
+def _old(attempt: Attempt) -> list[str]:
+    lines = [f"{one.what} (since Kafka {one.since}): {one.effect}" for one in without(attempt.source_log)]
+    if isinstance(attempt.fence, AclFence) and (unknown := unproven(attempt.source_log)):
         lines.append(f"proof of the fence by their own answers: releases on which that was not tried ({some(unknown)})")
     return lines

@@ -76,68 +76,72 @@ class Step:
     do: Callable[[Attempt], dict[str, Any]]
 
 
-def raise_fence(run: Attempt) -> dict[str, Any]:
+def raise_fence(attempt: Attempt) -> dict[str, Any]:
     """Look who is let in, describe the fence, decide that it is up, raise it, and look whether it still is to be.
 
     :raises FencedByAnother: :raises FenceStands: before anything is touched.
     :raises CutoverTakenOver: somebody was faster, or has undone this attempt; what it had raised by then is taken back.
     """
     # All that takes its time is asked before the decision: behind it producers are about to wait.
-    proof, unseen = look_before(run), look_for_unseen(run)
+    proof, unseen = look_before(attempt), look_for_unseen(attempt)
     # Described before anything is there: what is found now is the site's own, and stays when the fence is lifted.
-    intent = described(run)
-    run.intent = replace(intent, pending=isinstance(run.fence, AclFence))
-    run.report.fence = FenceRecord(
-        kind=run.fence.kind,
-        name=run.request.fence,
-        intent=as_recorded(run.intent),
+    intent = described(attempt)
+    attempt.intent = replace(intent, pending=isinstance(attempt.fence, AclFence))
+    attempt.report.fence = FenceRecord(
+        kind=attempt.fence.kind,
+        name=attempt.request.fence,
+        intent=as_recorded(attempt.intent),
         requested=time.time(),
         proof=proof,
         unseen=unseen,
     )
     # The last line before anything is decided. A process that dies behind the next one needs somebody who lifts its
     # fence.
-    run.require_guard()
+    attempt.require_guard()
     up = FenceState(
-        run=run.kept.run, attempt=run.report.attempt, id=run.me, plan=run.plan.hash, revision=run.plan.revision,
-        owner=run.me, max_fence_s=run.limits.max_fence_s, kind=run.fence.kind, name=run.report.fence.name,
-        intent=run.intent.value(), kept=run.request.keep_fence, process=run.report.process or {},
+        run=attempt.store.run, attempt=attempt.report.attempt, id=attempt.me, plan=attempt.plan.hash,
+        revision=attempt.plan.revision, owner=attempt.me, max_fence_s=attempt.limits.max_fence_s, kind=attempt.fence.kind,
+        name=attempt.report.fence.name, intent=attempt.intent.value(),
+        kept=attempt.request.keep_fence, process=attempt.report.process or {},
     )  # fmt: skip
     # Begun before the request, as the broker's time is later: our own clock ends this attempt first, which then can
     # back out in order, before `opened` is void, and before a guard steps in.
-    run.fenced_until = run.now() + run.limits.max_fence_s
+    attempt.fenced_until = attempt.now() + attempt.limits.max_fence_s
     try:
-        run.until_ms = decision.go_up(run.life, run.mirror.name, up, run.before, run.turned)
+        attempt.until_ms = decision.go_up(attempt.ledger, attempt.mirror.name, up, attempt.before, attempt.turned)
     except Undecided:
         # So that backing out asks what is decided. Nothing is raised yet: dies here, and `up` is applied all the same,
         # then a guard, the tail's or the next run's, lifts what is not there.
-        run.is_up(up)  # it may have been decided
+        attempt.is_up(up)  # it may have been decided
         raise
-    run.is_up(up)
+    attempt.is_up(up)
     # Dies in here, or before it: `up` without a rule, and a name at most. Who lifts it takes the name away, and no rule:
     # those that are there by then are another mirror's, whatever target's ledger has decided that.
-    Raised.by(run).claim(run.others, run.permit)
+    Raised.by(attempt).claim(attempt.others, attempt.permit)
     # Only here it is decided that there are rules. Dies before it, or nobody knows whether it was applied: no rule is
     # there in any case, and who lifts goes by what is decided then (`Raised.begin`), not by what was read.
-    if run.intent != intent:
-        run.up, run.intent = decision.change_intent(run.life, run.mirror.name, up, intent.value()), intent
-        run.report.fence.intent = as_recorded(intent)
+    if attempt.intent != intent:
+        attempt.up, attempt.intent = (
+            decision.change_intent(attempt.ledger, attempt.mirror.name, up, intent.value()),
+            intent,
+        )
+        attempt.report.fence.intent = as_recorded(intent)
     # Behind the decision, and before the first rule. For people, and for `lift-fence --home` should the target be lost
     # with this host's process: without it nobody would know what to lift.
-    run.save()
+    attempt.save()
     # Dies amid it: some rules are there, and all of them in what is decided. Frozen before its bytes: the permit refuses,
     # since a guard has decided `lifting` by then.
-    Raised.by(run).raise_rules(run.permit)
-    return {"fence": fence_text(run.fence.kind, intent)}
+    Raised.by(attempt).raise_rules(attempt.permit)
+    return {"fence": fence_text(attempt.fence.kind, intent)}
 
 
-def verify_rest(run: Attempt) -> dict[str, Any]:
+def verify_rest(attempt: Attempt) -> dict[str, Any]:
     """Read the groups' positions ahead, and compare what was not compared before."""
-    read_ahead(run)
-    return verify(run)
+    read_ahead(attempt)
+    return verify(attempt)
 
 
-def open_target(run: Attempt) -> dict[str, Any]:
+def open_target(attempt: Attempt) -> dict[str, Any]:
     """Check both sides for the last time, and decide that the target is open.
 
     The decision takes the topics out of the mirror's hands in the same moment. Once it is made nothing can be undone,
@@ -145,39 +149,41 @@ def open_target(run: Attempt) -> dict[str, Any]:
 
     :raises TryAgain: a broker of the target does not list topics that are there. Errors else of the last looks.
     """
-    assert run.up is not None
+    assert attempt.up is not None
     # Both before the last looks: what another process decides from here on has moved, and refuses the opening.
-    ids = target_ids(run.plan, run.target)
+    ids = target_ids(attempt.plan, attempt.target)
     # By the word of one broker that has just started none would be opened, behind a fence that says that they are. First,
     # as to know it of a topic that is gone takes half a minute.
-    require_listed(target_topics(run.plan), ids, run.target)
-    pin = decision.Pin(direction=run.turned, tail=ACTIVE.at(run.life.values(), run.mirror.name))
-    require_no_writer(run)
-    if isinstance(run.fence, AclFence):
+    require_listed(target_topics(attempt.plan), ids, attempt.target)
+    pin = decision.Pin(direction=attempt.turned, tail=ACTIVE.at(attempt.ledger.values(), attempt.mirror.name))
+    require_no_writer(attempt)
+    if isinstance(attempt.fence, AclFence):
         # At the source, and before the decision: whoever can't ask the ledger must know that the target may be open.
         # Dies between the two: who can ask it finds `up`, and lifts; a guard that can't leaves the fence, and calls a
         # person (`MayBeOpen`).
-        run.fence.announce(Raised.by(run).name, run.permit)
+        attempt.fence.announce(Raised.by(attempt).name, attempt.permit)
     # The last moment at which a stop, or `max_fence_s`, makes it back out. A process that is frozen behind this for too
     # long is refused by the broker's clock (`until_ms`), or by what others have decided.
-    run.check_stop()
+    attempt.check_stop()
     # From here on "nobody knows" may mean that it is open: backing out without the ledger is forbidden (`back_out`).
-    run.opening = True
+    attempt.opening = True
     at = datetime.now(UTC).isoformat(timespec="seconds")
     # The point of no return is inside this call, when a broker appends the record; not when the answer comes.
-    run.up = decision.open_behind(run.life, run.plan, run.up, ids, at, run.until_ms, pin, run.additions.decide_with)
+    attempt.up = decision.open_behind(
+        attempt.ledger, attempt.plan, attempt.up, ids, at, attempt.until_ms, pin, attempt.additions.decide_with
+    )
     # Behind it the time limit must end nothing any more.
-    run.fenced_until = None
-    return {"topics": len(ids), **_opened(run, time.time())}
+    attempt.fenced_until = None
+    return {"topics": len(ids), **_opened(attempt, time.time())}
 
 
-def _opened(run: Attempt, at: float) -> dict[str, Any]:
-    assert run.report.fence is not None and run.up is not None
+def _opened(attempt: Attempt, at: float) -> dict[str, Any]:
+    assert attempt.report.fence is not None and attempt.up is not None
     # For people: what counts is when a broker appended the record.
-    run.report.fence.opened = at
+    attempt.report.fence.opened = at
     # As it was decided to go up: a retry that asks for something else completes what the first process has opened.
-    run.report.fence.kept = kept = run.up.kept
-    return {"fence_seconds": round(run.report.fence.seconds or 0.0, 3), "source": "fenced" if kept else "open"}
+    attempt.report.fence.kept = kept = attempt.up.kept
+    return {"fence_seconds": round(attempt.report.fence.seconds or 0.0, 3), "source": "fenced" if kept else "open"}
 
 
 # What a death leaves beside a fence that has to come down. Before `stop_writers`: nothing, since those steps only read.
@@ -215,7 +221,7 @@ def _without_collections() -> Iterator[None]:
 
 # No state is taken up by a later process: whoever comes next undoes, and begins anew. Only `opened` is gone on with.
 @_without_collections()
-def walk(run: Attempt, steps: Sequence[Step] = STEPS, begin: int = 0) -> None:
+def walk(attempt: Attempt, steps: Sequence[Step] = STEPS, begin: int = 0) -> None:
     """Execute the steps in order, from number ``begin`` on.
 
     On any exception, including KeyboardInterrupt, undo what was done and raise it again.
@@ -228,27 +234,27 @@ def walk(run: Attempt, steps: Sequence[Step] = STEPS, begin: int = 0) -> None:
         for step in steps[begin:]:
             # Frozen before it for longer than the fence may last: its clock has gone on, and this look ends the attempt
             # before the next step's first effect.
-            run.check_stop()
-            _do(run, step, is_last=step is steps[-1])
+            attempt.check_stop()
+            _do(attempt, step, is_last=step is steps[-1])
     except BaseException as e:
         # Interrupted behind its last save: it is open, and there is nothing to undo.
-        if run.report.outcome == reports.DONE:
+        if attempt.report.outcome == reports.DONE:
             raise
-        run.report.error = f"{type(e).__name__}: {e}"
+        attempt.report.error = f"{type(e).__name__}: {e}"
         try:
-            back_out(run)
+            back_out(attempt)
         except (CutoverTakenOver, OpenOutcomeUnknown) as taken:
             # Somebody else goes on, or nobody knows what is decided. Each effect from here on could be upon another
             # one's fence.
             raise taken from e
-        if run.report.is_fenced and run.report.undone and not isinstance(e, FenceNotLifted):
+        if attempt.report.is_fenced and attempt.report.undone and not isinstance(e, FenceNotLifted):
             raise FenceNotLifted(
-                run.source.role, fence_text(run.fence.kind, run.intent), "see 'undone' in the report"
+                attempt.source.role, fence_text(attempt.fence.kind, attempt.intent), "see 'undone' in the report"
             ) from e
         raise
 
 
-def finish_opening(run: Attempt) -> None:
+def finish_opening(attempt: Attempt) -> None:
     """Complete a report whose process ended after it had decided that the target is open.
 
     Nothing can be undone, because applications may be writing to the target. So the source must be unchanged.
@@ -258,30 +264,30 @@ def finish_opening(run: Attempt) -> None:
     try:
         # The process before may have died long ago: somebody may have lifted the fence by hand since, and both sides
         # take writes. Completing the report would say that all is well. So a person decides.
-        require_source_shut(run)
+        require_source_shut(attempt)
     except (FenceGone, FenceLeaks, FenceUnproven, TransactionsOpen) as e:
-        raise OpeningUnfinished(run.kept.where, str(e)) from e
+        raise OpeningUnfinished(attempt.store.where, str(e)) from e
     # The dead process's lease may have been taken by a tail that was started since. It has ended itself, if it asked
     # what is decided; one that did not is ended here, before the report says that the cutover is done.
-    take_lease(run)
+    take_lease(attempt)
     # Of the last step only its record is left to do: it is decided, and nothing of it can be undone or done twice.
     *before, last = STEPS
-    walk(run, [*before, replace(last, do=partial(_opened, at=_decided_open_at(run)))], len(before))
+    walk(attempt, [*before, replace(last, do=partial(_opened, at=_decided_open_at(attempt)))], len(before))
 
 
-def _decided_open_at(run: Attempt) -> float:
+def _decided_open_at(attempt: Attempt) -> float:
     """Return when it was decided that the target is open, whoever has gone on with it since; seconds since the epoch."""
-    assert run.report.fence is not None
-    topics, owned = {t.target_topic for t in run.plan.topics}, owned_topics(run.life)
+    assert attempt.report.fence is not None
+    topics, owned = {t.target_topic for t in attempt.plan.topics}, owned_topics(attempt.ledger)
     # By the topics: each process that goes on with an opening decides about the fence anew. In full seconds, and so
     # before the fence, perhaps.
     opened = [one.opened_at for topic, one in owned.items() if topic in topics and one.opened_at is not None]
     if not opened:  # a person has released them since
-        return decision.since_ms(run.life, run.mirror.name) / 1000
-    return max(run.report.fence.requested, datetime.fromisoformat(min(opened)).timestamp())
+        return decision.since_ms(attempt.ledger, attempt.mirror.name) / 1000
+    return max(attempt.report.fence.requested, datetime.fromisoformat(min(opened)).timestamp())
 
 
-def back_out(run: Attempt) -> None:
+def back_out(attempt: Attempt) -> None:
     """Undo what this attempt did: :mod:`.lifting`. If it is decided that the target is open, nothing is undone.
 
     :raises CutoverTakenOver, OpenOutcomeUnknown: nothing is undone.
@@ -289,44 +295,46 @@ def back_out(run: Attempt) -> None:
     with undisturbed():
         # Its own limit must not end the undoing. It does not last for ever all the same: once this process is silent, or
         # hangs too long, a guard takes over by decision, and its permits refuse.
-        run.fenced_until = None
+        attempt.fenced_until = None
         # Dies before `up`: not even this is needed. The target knows nothing of the attempt.
-        if run.up is None:  # it has changed nothing
-            run.report.outcome, run.report.fence = reports.BACKED_OUT, None
-            run.save()
+        if attempt.up is None:  # it has changed nothing
+            attempt.report.outcome, attempt.report.fence = reports.BACKED_OUT, None
+            attempt.save()
             return
-        raised = Raised.by(run)
+        raised = Raised.by(attempt)
         try:
             # Asked first, whatever we believe: another process may have lifted, resumed or opened since our last look.
-            begun = raised.begin(run.me)
+            begun = raised.begin(attempt.me)
         except CutoverTakenOver:
             raise
         except MirrorError as e:
             # The record may be applied yet. Lifted now, both sides might be open; so the fence stays, and whoever can
             # ask the ledger later knows: its retry, or a guard that is told the phase.
-            if run.opening:
-                raise OpenOutcomeUnknown(run.source.role, str(e)) from e
-            _without_ledger(run, raised, e)
+            if attempt.opening:
+                raise OpenOutcomeUnknown(attempt.source.role, str(e)) from e
+            _without_ledger(attempt, raised, e)
             return
-        run.up = raised.state
+        attempt.up = raised.state
         # It was opened, and only an answer was lost, or the report of the end. The next process completes it.
-        if run.up.phase == decision.OPENED:
+        if attempt.up.phase == decision.OPENED:
             return
         if begun:
             # Dies amid it: `lifting` stands with what is left to do; a guard waits 12 s for this process, and does it
             # all again.
-            raised.undo(run.log)
-            run.up = raised.state
+            raised.undo(attempt.log)
+            attempt.up = raised.state
         else:
             # Whoever it was has put back the groups as well, before it decided `lifted`: by the report that was written
             # for that.
             raised.is_down()
-            run.report.undone.append({"step": "fence", "what": "somebody else has undone it", "ok": True, "error": None})
-            run.report.outcome, run.report.state = reports.BACKED_OUT, CAUGHT_UP
-        _save(run)
+            attempt.report.undone.append(
+                {"step": "fence", "what": "somebody else has undone it", "ok": True, "error": None}
+            )
+            attempt.report.outcome, attempt.report.state = reports.BACKED_OUT, CAUGHT_UP
+        _save(attempt)
 
 
-def _without_ledger(run: Attempt, raised: Raised, cause: MirrorError) -> None:
+def _without_ledger(attempt: Attempt, raised: Raised, cause: MirrorError) -> None:
     """Let producers in again although the target can't be told. Who can tell it finds that the rest is to be undone.
 
     Nobody else opens what this process has not asked to be opened; and the source says whether somebody else's fence
@@ -334,9 +342,9 @@ def _without_ledger(run: Attempt, raised: Raised, cause: MirrorError) -> None:
 
     :raises OpenOutcomeUnknown: somebody else's may.
     """
-    run.log.warning("the target's ledger can't be told that the fence is lifted: %s", cause)
+    attempt.log.warning("the target's ledger can't be told that the fence is lifted: %s", cause)
     row: dict[str, Any] = {"step": "fence", "what": "fence lifted", "ok": True, "error": None}
-    run.report.outcome = reports.UNDO_FAILED  # the rest is left to who can ask the ledger
+    attempt.report.outcome = reports.UNDO_FAILED  # the rest is left to who can ask the ledger
     try:
         # Dies behind it: `up` stands without rules, and is lifted once more by the first who can ask.
         # Its own announcement may stand there (`open_target`): this process knows that it has not asked for `opened`
@@ -344,53 +352,53 @@ def _without_ledger(run: Attempt, raised: Raised, cause: MirrorError) -> None:
         raised.lift_rules(alone(raised, opened=True))
         raised.is_down()
     except MayBeOpen as e:
-        raise OpenOutcomeUnknown(run.source.role, str(e)) from e
+        raise OpenOutcomeUnknown(attempt.source.role, str(e)) from e
     except MirrorError as e:
         row.update(ok=False, error=f"{type(e).__name__}: {e}")
-    run.report.undone.append(row)
-    run.log.info("undo fence: %s", row["what"] if row["ok"] else row["error"])
-    _save(run)
+    attempt.report.undone.append(row)
+    attempt.log.info("undo fence: %s", row["what"] if row["ok"] else row["error"])
+    _save(attempt)
 
 
-def _save(run: Attempt) -> None:
+def _save(attempt: Attempt) -> None:
     try:
-        run.save()
+        attempt.save()
     # The undoing is done or decided; this record is for people, and for the next process, which looks at what is
     # decided first.
     except MirrorError as e:  # a target that is away may be the cause; the fence is lifted all the same
-        run.log.warning("the report could not be written: %s", e)
+        attempt.log.warning("the report could not be written: %s", e)
 
 
-def _do(run: Attempt, step: Step, is_last: bool) -> None:
+def _do(attempt: Attempt, step: Step, is_last: bool) -> None:
     record = StepRecord(name=step.name, status="running", started=time.time())
-    run.report.steps.append(record)
-    started = run.now()
+    attempt.report.steps.append(record)
+    started = attempt.now()
     try:
         # Before the step: a process that dies within it leaves the name of the step that it was in, by which a lost lease
         # is told. The same write says what the step before has led to: of many groups a report has megabytes, and all of
         # this is behind the fence. Dies before it: as if within the step before, which leaves the same effects.
-        run.save()
-        run.log.info("%s ...", step.name)
-        run.waits_for, started = "", run.now()
-        record.evidence = step.do(run)
+        attempt.save()
+        attempt.log.info("%s ...", step.name)
+        attempt.waits_for, started = "", attempt.now()
+        record.evidence = step.do(attempt)
         record.status = "done"
     except BaseException:
         record.status = "failed"
         raise
     finally:
-        record.seconds = run.now() - started
-    run.report.state = step.to
+        record.seconds = attempt.now() - started
+    attempt.report.state = step.to
     if is_last:
-        _save_done(run, step)
-    run.log.info("%s: done in %.1f s", step.name, record.seconds)
+        _save_done(attempt, step)
+    attempt.log.info("%s: done in %.1f s", step.name, record.seconds)
 
 
-def _save_done(run: Attempt, last: Step) -> None:
-    run.report.outcome = reports.DONE
+def _save_done(attempt: Attempt, last: Step) -> None:
+    attempt.report.outcome = reports.DONE
     try:
-        run.save()
+        attempt.save()
     except BaseException:
         # The target is open by then, and its report is not written. So backing out asks what is decided, finds `opened`,
         # and undoes nothing; the next process completes the report.
-        run.report.state, run.report.outcome = last.leads_from, reports.RUNNING
+        attempt.report.state, attempt.report.outcome = last.leads_from, reports.RUNNING
         raise

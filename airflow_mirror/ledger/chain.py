@@ -75,7 +75,7 @@ def links(values: Values, mirror: str) -> list[Link]:
     return sorted(found, key=lambda link: link.number)
 
 
-def add(life: Decisions, mirror: str, run: str, report: str) -> list[Link]:
+def add(ledger: Decisions, mirror: str, run: str, report: str) -> list[Link]:
     """Decide the link of a report, unless it has one; return the links of its run, the report's own last.
 
     :param report: its digest.
@@ -97,8 +97,8 @@ def add(life: Decisions, mirror: str, run: str, report: str) -> list[Link]:
     # Dies before it: the report is on the target, and bears no link; the next process of the run adds it, and
     # `evidence` names such a report as unsealed. Dies behind it: as above, and the report is written once more with the
     # link.
-    life.decide(change)
-    mine = [link for link in links(life.values(), mirror) if link.run == run]
+    ledger.decide(change)
+    mine = [link for link in links(ledger.values(), mirror) if link.run == run]
     # What comes behind is of a later process of the run, whose report was another one: not in this one's seal.
     return mine[: 1 + max(n for n, link in enumerate(mine) if link.report == report)]
 

@@ -249,12 +249,12 @@ class CutoverOperator(_OfACutover):
         context["ti"].xcom_push(key=BEGUN, value=True)
         return super().execute(context)
 
-    def _refuses(self, kept: ReportStore, context: Context, again: bool) -> Callable[[], object]:
+    def _refuses(self, store: ReportStore, context: Context, again: bool) -> Callable[[], object]:
         """Return what a retry is refused by whose attempt before was killed behind its fence.
 
         :param again: it may raise another one.
         """
-        return partial(require_never_fenced, kept) if is_retry(self, context) and not again else lambda: None
+        return partial(require_never_fenced, store) if is_retry(self, context) and not again else lambda: None
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Cut over; see the class.

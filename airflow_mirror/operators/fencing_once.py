@@ -35,12 +35,12 @@ def fencing_once(run_dir: Path, again: bool) -> Iterator[None]:
         raise
 
 
-def require_never_fenced(kept: ReportStore) -> None:
+def require_never_fenced(store: ReportStore) -> None:
     """Return unless an earlier attempt of a cutover has raised its fence, on whatever worker: its process was killed.
 
     :raises FencedOnce: it has. What it left is undone.
     """
-    left = kept.load()
+    left = store.load()
     if left is not None and left.fence is not None:
         raise FencedOnce(left.fence.seconds or 0.0, left.error or "its process was killed")
 

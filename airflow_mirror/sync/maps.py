@@ -54,32 +54,32 @@ class Maps:
         self._kept: dict[str, Loaded] | None = {} if keep else None
         self.shared = whose.shared
 
-    def forget(self, one: CopyRange) -> None:
+    def forget(self, copy_range: CopyRange) -> None:
         """Read a map anew at the next call: a log ends below what it says."""
         if self._kept is not None:
-            self._kept.pop(one.map_key, None)
+            self._kept.pop(copy_range.map_key, None)
 
-    def complete(self, one: CopyRange, source: WireCluster, target: WireCluster) -> OffsetMap:
+    def complete(self, copy_range: CopyRange, source: WireCluster, target: WireCluster) -> OffsetMap:
         """Return the map of a range, complete up to the current ends of both logs.
 
         :raises NoOffsetMap: its copy never began.
         :raises ForeignData: the logs contradict the stored map.
         """
-        before = None if self._kept is None else self._kept.pop(one.map_key, None)
+        before = None if self._kept is None else self._kept.pop(copy_range.map_key, None)
         try:
-            found = self._complete(one, source, target, before)
+            found = self._complete(copy_range, source, target, before)
         except ForeignData:
             # A log may have been cut and have grown again since: what is stored tells.
             if before is None:
                 raise
-            found = self._complete(one, source, target, None)
+            found = self._complete(copy_range, source, target, None)
         if self._kept is not None:
-            self._kept[one.map_key] = found
+            self._kept[copy_range.map_key] = found
         return found.whole
 
-    def _complete(self, one: CopyRange, source: WireCluster, target: WireCluster, before: Loaded | None) -> Loaded:
+    def _complete(self, copy_range: CopyRange, source: WireCluster, target: WireCluster, before: Loaded | None) -> Loaded:
         isolation = READ_COMMITTED if self._whose.committed_only else READ_UNCOMMITTED
-        return complete(source, target, one, self._whose.mirror, isolation, self._store, before)
+        return complete(source, target, copy_range, self._whose.mirror, isolation, self._store, before)
 
 
 def map_source(plan: Plan) -> MapSource | None:

@@ -97,10 +97,10 @@ def lose_pieces(target: DrivenCluster) -> None:
                 TopicLog(there, MAPS, log.tp.partition).put(lost, WAIT_S)
 
 
-def map_of(target: DrivenCluster, one: CopyRange) -> OffsetMap | None:
+def map_of(target: DrivenCluster, copy_range: CopyRange) -> OffsetMap | None:
     """Return what is stored of the offset map of a range."""
     with WireCluster(target.config) as there:
-        return MapStore("m").load(there, one)
+        return MapStore("m").load(there, copy_range)
 
 
 def errors(copies: Iterable[PartitionCopy]) -> dict[TopicPartition, Exception | None]:

@@ -307,10 +307,10 @@ def _copy(w: World, plan: Plan, token: LeaseToken) -> str:
 def rival(w: World, name: str, **when: Any) -> Actor:
     """Another mirror fences the same topics, by the first step of a cutover, stands for a while, and backs out."""
 
-    def hold(run: Attempt) -> dict[str, Any]:
-        w.rivals.append(run)
+    def hold(attempt: Attempt) -> dict[str, Any]:
+        w.rivals.append(attempt)
         w.s.clock.sleep(_HOLDS_S)
-        w.rivals.remove(run)
+        w.rivals.remove(attempt)
         raise CutoverCancelled("the rival has had enough")
 
     def body() -> str:
@@ -319,7 +319,7 @@ def rival(w: World, name: str, **when: Any) -> Actor:
             request=CutoverRequest(plan=OTHER, limits=LIMITS), before=fence_state(on.target.ledger.values(), of),
             clusters=Clusters(on=on, fence=AclFence(on.source.admin, clock=on.clock), verify=lambda _: []),
             report=CutoverReport(mirror=of, plan_hash=OTHER.hash),
-            kept=ReportStore(on.target.reports(of), of, "o", None), stop=on.event(),
+            store=ReportStore(on.target.reports(of), of, "o", None), stop=on.event(),
         )  # fmt: skip
         with on.guarded(of, None, "", "acl") as run.require_guard, on.signs_of_life(run.report):
             try:

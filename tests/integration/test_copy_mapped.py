@@ -61,16 +61,16 @@ def mapped(ranges: list[CopyRange]) -> list[CopyRange]:
     return [replace(r, mode="mapped") for r in ranges]
 
 
-def map_of(source: Cluster, target: Cluster, one: CopyRange, mirror: str) -> OffsetMap:
+def map_of(source: Cluster, target: Cluster, copy_range: CopyRange, mirror: str) -> OffsetMap:
     with WireCluster(config(source)) as here, WireCluster(config(target)) as there:
-        return derive.complete(here, there, one, mirror, READ_COMMITTED, MapStore(mirror)).whole
+        return derive.complete(here, there, copy_range, mirror, READ_COMMITTED, MapStore(mirror)).whole
 
 
-def assert_mapped(source: Cluster, target: Cluster, one: CopyRange, mirror: str) -> OffsetMap:
+def assert_mapped(source: Cluster, target: Cluster, copy_range: CopyRange, mirror: str) -> OffsetMap:
     """Every source record is on the target once, in order, where the map says; and the map answers for every offset."""
-    known = map_of(source, target, one, mirror)
-    here = read(source, one.source.topic, one.source.partition)
-    there = {seen[0]: seen for seen in read(target, one.target.topic, one.target.partition)}
+    known = map_of(source, target, copy_range, mirror)
+    here = read(source, copy_range.source.topic, copy_range.source.partition)
+    there = {seen[0]: seen for seen in read(target, copy_range.target.topic, copy_range.target.partition)}
     assert sum(known.columns[2]) == len(here)
     for offset, *content in here:
         found = known.to_target(offset)
@@ -79,7 +79,9 @@ def assert_mapped(source: Cluster, target: Cluster, one: CopyRange, mirror: str)
         assert known.to_source(found.offset).offset == offset
     positions = [known.to_target(seen[0]).offset for seen in here]
     assert positions == sorted(set(positions))
-    assert_every_offset_leads_to_the_next_record(known, here, ends(source, one.source.topic, one.source.partition + 1))
+    assert_every_offset_leads_to_the_next_record(
+        known, here, ends(source, copy_range.source.topic, copy_range.source.partition + 1)
+    )
     return known
 
 

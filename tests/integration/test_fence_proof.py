@@ -95,12 +95,12 @@ def test_invalid_batch_is_refused_and_never_written(walled: Cluster) -> None:
             assert wire.log_ends(tps) == wire.high_watermarks(tps) == ends and content(wire, tps) == before
 
 
-def planned(run: Attempt, wire: WireCluster, topic: str, partitions: int) -> None:
+def planned(attempt: Attempt, wire: WireCluster, topic: str, partitions: int) -> None:
     """Have a run cut one topic over, to the cluster itself."""
-    topic_id = run.source.topics([topic])[topic].topic_id
+    topic_id = attempt.source.topics([topic])[topic].topic_id
     its = topic_plan(topic, dict.fromkeys(range(partitions), 0), source_topic_id=topic_id)
-    want(run, plan=plan_of(replace(run.mirror, topics=[topic]), its))
-    run.on.source.log, run.on.target.admin = wire, run.source
+    want(attempt, plan=plan_of(replace(attempt.mirror, topics=[topic]), its))
+    attempt.on.source.log, attempt.on.target.admin = wire, attempt.source
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +243,7 @@ def test_swapped_fence_lets_in_the_mirror_and_no_application(three: Cluster, top
         with Writer(users, granted) as one, Writer(users, everybodys) as two, Writer(users, other) as free:
             run.intent = run.fence.intent([granted, everybodys])
             go_up(run)
-            name = name_of("flow", run.kept.run, run.me)
+            name = name_of("flow", run.store.run, run.me)
             run.fence.raise_(run.intent, name, run.permit)
             wait_until(lambda: answers(alice) == answers(mirror) == denied, "everybody is out")
             begun = one.begun, two.begun
@@ -257,10 +257,10 @@ def test_swapped_fence_lets_in_the_mirror_and_no_application(three: Cluster, top
             wait_until(lambda: free.acknowledged > written + 3, "another topic is as it was")
             assert answers(alice) == denied and (one.acknowledged, two.acknowledged) == before_swap
             assert free.refused == 0 and root.wire.log_ends(fenced) == ends
-        there = fence_state(run.life.values(), "flow")
+        there = fence_state(run.ledger.values(), "flow")
         assert there is not None and there.phase == OPENED
         swapped = intent_of(run.on.target, "flow", there)
         assert swapped.spared == "User:mirror" and run.fence.is_up(swapped)
-        run.fence.lift(swapped, name, permit(run.life, "flow", there))
+        run.fence.lift(swapped, name, permit(run.ledger, "flow", there))
         assert listed() == before
         wait_until(lambda: answers(alice) == allowed, "the application may write again")

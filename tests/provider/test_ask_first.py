@@ -156,11 +156,11 @@ def test_retry_raises_no_second_fence_unless_asked(
     context: dict[str, Any], mirror: dict[str, Any], cut_over_by: Callable[..., None], outcome: str, fenced: bool,
     again: bool, final: bool,
 ) -> None:  # fmt: skip
-    def cut_over(_request: CutoverRequest, _clusters: Clusters, kept: ReportStore, **_: Any) -> None:
+    def cut_over(_request: CutoverRequest, _clusters: Clusters, store: ReportStore, **_: Any) -> None:
         report = CutoverReport(mirror="m", plan_hash=PLAN, outcome=outcome)
         if fenced:
             report.fence = FenceRecord(kind="acl", intent={}, requested=time.time() - 9, lifted=time.time())
-        kept.save_here(report)
+        store.save_here(report)
         raise DrainTimedOut(5.0, {"orders-0": 3})
 
     cut_over_by(cut_over)

@@ -87,9 +87,9 @@ def test_page_of_a_cutover_is_linked_while_it_runs_and_afterwards(
     pushed, task, seen = Pushed(), cutover_of(mirror), []
     context["ti"].xcom_push = lambda key, value: pushed.update({key: value})
 
-    def cut_over(_request: Any, _clusters: Any, kept: ReportStore, **_: Any) -> None:
+    def cut_over(_request: Any, _clusters: Any, store: ReportStore, **_: Any) -> None:
         seen.append(pushed.shown_by(task, monkeypatch))
-        assert kept.directory == served / "m" / "runs" / "manual__1"
+        assert store.directory == served / "m" / "runs" / "manual__1"
         raise InputError("far enough")
 
     cut_over_by(cut_over)

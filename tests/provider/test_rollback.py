@@ -126,8 +126,10 @@ def way(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> list[Any]:
     """What the core was asked for by a rollback."""
     found = WayBack(mirror="flow", plan=ELSEWHERE, decided=cast("Any", None), report_of=cast("Any", None))
 
-    def rolled(way: WayBack, request: CutoverRequest, clusters: Clusters, kept: ReportStore, **how: Any) -> CutoverReport:
-        assert (request.plan, request.fence, request.alarm, kept) == (way.plan, "acl", "", KEPT)
+    def rolled(
+        way: WayBack, request: CutoverRequest, clusters: Clusters, store: ReportStore, **how: Any
+    ) -> CutoverReport:
+        assert (request.plan, request.fence, request.alarm, store) == (way.plan, "acl", "", KEPT)
         asked.append((way.plan, clusters.on.source.admin, clusters.on.target.admin, {"accepted": way.accepted, **how}))
         return CutoverReport(mirror="flow-reverse", plan_hash=ELSEWHERE.hash, outcome="cut_over")
 

@@ -89,12 +89,12 @@ class CopyLoop:
         self._paused_at: float | None = None
         self._joining: deque[tuple[Sequence[CopyRange], CopyOptions]] = deque()
 
-    def _copy_of(self, one: CopyRange, options: CopyOptions) -> PartitionCopy:
-        limit = options.max_batch_bytes.get(one.target_topic, DEFAULT_MAX_BATCH_BYTES)
-        transaction = options.transaction_bytes if options.transactional and one.is_mapped else 0
-        tombstones = one.target_topic in options.tombstone_topics and not one.is_mapped
+    def _copy_of(self, copy_range: CopyRange, options: CopyOptions) -> PartitionCopy:
+        limit = options.max_batch_bytes.get(copy_range.target_topic, DEFAULT_MAX_BATCH_BYTES)
+        transaction = options.transaction_bytes if options.transactional and copy_range.is_mapped else 0
+        tombstones = copy_range.target_topic in options.tombstone_topics and not copy_range.is_mapped
         return PartitionCopy(
-            one, options.committed_only, limit, merge_below=heart.merge_below(options.merge_below),
+            copy_range, options.committed_only, limit, merge_below=heart.merge_below(options.merge_below),
             transaction_bytes=transaction, tombstones=tombstones, touched=self._touched,
         )  # fmt: skip
 

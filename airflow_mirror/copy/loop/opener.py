@@ -170,7 +170,7 @@ class Opener:
 
 
 def store_map(
-    store: MapStore, target: WireCluster, one: CopyRange, part: OffsetMap | None, check: Callable[[], None]
+    store: MapStore, target: WireCluster, copy_range: CopyRange, part: OffsetMap | None, check: Callable[[], None]
 ) -> bool:
     """Store a part of an offset map and return whether that succeeded. If not, and it gets lost, it can be derived.
 
@@ -179,12 +179,12 @@ def store_map(
     if part is None or part.source_end == part.source_start:
         return True
     try:
-        store.append(target, one, part, check)
+        store.append(target, copy_range, part, check)
     except LeaseLost:
         raise
     except MirrorError as e:
         # Never an error of the copy: the two logs have it, the store saves the way.
-        log.warning("offset map of %s not stored, it is derived at the next start: %s", one.source, e)
+        log.warning("offset map of %s not stored, it is derived at the next start: %s", copy_range.source, e)
         return False
     return True
 

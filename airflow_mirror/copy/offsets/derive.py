@@ -35,7 +35,7 @@ Run = tuple[int, int]  # first offset, count
 
 
 def complete(
-    source: WireCluster, target: WireCluster, one: CopyRange, mirror: str, isolation: int, store: MapReader,
+    source: WireCluster, target: WireCluster, copy_range: CopyRange, mirror: str, isolation: int, store: MapReader,
     before: Loaded | None = None,
 ) -> Loaded:  # fmt: skip
     """Return the complete map of ``one`` for the current logs.
@@ -49,45 +49,45 @@ def complete(
     """
     # The map before the ends. A copy that runs beside this may store more of it, or append more, meanwhile: that only
     # makes the walk longer.
-    loaded = store.load_on(target, one, before)
+    loaded = store.load_on(target, copy_range, before)
     if loaded is None:
-        raise NoOffsetMap(one.source)
+        raise NoOffsetMap(copy_range.source)
     whole = loaded.whole
-    producers, committed_only = writers(target, mirror, one)
-    end = (target.last_stable if committed_only else target.high_watermarks)([one.target])[one.target]
-    part = walk(source, target, one, whole, producers, isolation, end, committed_only=committed_only)
-    check_last(source, target, one, part if len(part) else whole, isolation)
-    part.advance(next_mirrorable(source, one, part.source_end, isolation))
+    producers, committed_only = writers(target, mirror, copy_range)
+    end = (target.last_stable if committed_only else target.high_watermarks)([copy_range.target])[copy_range.target]
+    part = walk(source, target, copy_range, whole, producers, isolation, end, committed_only=committed_only)
+    check_last(source, target, copy_range, part if len(part) else whole, isolation)
+    part.advance(next_mirrorable(source, copy_range, part.source_end, isolation))
     whole.extend(part)
     return loaded
 
 
-def next_mirrorable(source: WireCluster, one: CopyRange, start: int, isolation: int) -> int:
+def next_mirrorable(source: WireCluster, copy_range: CopyRange, start: int, isolation: int) -> int:
     """Return the offset of the first mirrorable record at or after ``start``, or the source's end if there is none.
 
     A log often ends with markers. Unless they are skipped, the map would seem to end before the log does.
     """
     ends = source.last_stable if isolation == READ_COMMITTED else source.high_watermarks
-    end = ends([one.source])[one.source]
-    if start >= end or start < source.log_starts([one.source])[one.source]:
+    end = ends([copy_range.source])[copy_range.source]
+    if start >= end or start < source.log_starts([copy_range.source])[copy_range.source]:
         return start
-    run = next(source_runs(source, one, start, isolation, end, _GLANCE_BYTES), None)
+    run = next(source_runs(source, copy_range, start, isolation, end, _GLANCE_BYTES), None)
     return end if run is None else run[0]
 
 
-def writers(target: WireCluster, mirror: str, one: CopyRange) -> tuple[set[int], bool]:
+def writers(target: WireCluster, mirror: str, copy_range: CopyRange) -> tuple[set[int], bool]:
     """Return the producer ids that wrote ``one``, and whether they wrote in transactions."""
     deliveries = Deliveries(target, mirror, unfenced)
-    progress = deliveries.progress(one.target) if one.key_partitions is None else None
+    progress = deliveries.progress(copy_range.target) if copy_range.key_partitions is None else None
     if progress is None:
-        return {identity.writer_of(mirror, one)}, False
-    current = deliveries.writer(one.target)
+        return {identity.writer_of(mirror, copy_range)}, False
+    current = deliveries.writer(copy_range.target)
     # Of a transactional copy two ids may be ours: that of the last commit, and one that a copier took afterwards.
     return {progress[1]} | ({current} if current is not None else set()), True
 
 
 def walk(
-    source: WireCluster, target: WireCluster, one: CopyRange, known: OffsetMap, producers: Collection[int],
+    source: WireCluster, target: WireCluster, copy_range: CopyRange, known: OffsetMap, producers: Collection[int],
     isolation: int, end: int, *, committed_only: bool,
 ) -> OffsetMap:  # fmt: skip
     """Return the continuation of ``known`` up to the target offset ``end``; empty if nothing of ours was appended since.
@@ -100,21 +100,21 @@ def walk(
     part = OffsetMap(known.source_end, known.target_end)
     # Only up to the end that the caller has read, to which the next sequence belongs. What an orphan appends behind it
     # shows at our first batch.
-    theirs = target_runs(target, one.target, known.target_log_end, end, producers, committed_only=committed_only)
+    theirs = target_runs(target, copy_range.target, known.target_log_end, end, producers, committed_only=committed_only)
     started = next(theirs, None)
     if started is None:
         part.advance(part.source_end, end)
         return part
     # Behind the look at the target: there is something to be counted, and its first record must still be on the source.
-    log_start = source.log_starts([one.source])[one.source]
+    log_start = source.log_starts([copy_range.source])[copy_range.source]
     if log_start > known.source_end:
         raise ForeignData(
-            one.target_topic, one.target.partition, started[0], end,
-            f"it holds records of this mirror that are not in the offset map, and the source {one.source} has "
+            copy_range.target_topic, copy_range.target.partition, started[0], end,
+            f"it holds records of this mirror that are not in the offset map, and the source {copy_range.source} has "
             f"deleted theirs ([{known.source_end}, {log_start}))",
             "Raise the source's retention, delete the target topic, and copy again.",
         )  # fmt: skip
-    ours = source_runs(source, one, known.source_end, isolation)
+    ours = source_runs(source, copy_range, known.source_end, isolation)
     at = left = 0
     for first, count in chain([started], theirs):
         # Counting holds only as long as neither side lost a record in between; `check_last` compares the pair at the
@@ -124,9 +124,9 @@ def walk(
                 at, left = next(ours, (0, 0))
             if not left:
                 raise ForeignData(
-                    one.target_topic, one.target.partition, first, first + count,
-                    f"the target holds {count} more record(s) of this mirror than the source {one.source} from offset "
-                    f"{known.source_end} on",
+                    copy_range.target_topic, copy_range.target.partition, first, first + count,
+                    f"the target holds {count} more record(s) of this mirror than the source {copy_range.source} from "
+                    f"offset {known.source_end} on",
                     "The source lost records (retention, compaction) that were copied before their map was stored. "
                     "Delete the target topic, and copy again.",
                 )  # fmt: skip
@@ -137,7 +137,7 @@ def walk(
     return part
 
 
-def check_last(source: WireCluster, target: WireCluster, one: CopyRange, known: OffsetMap, isolation: int) -> None:
+def check_last(source: WireCluster, target: WireCluster, copy_range: CopyRange, known: OffsetMap, isolation: int) -> None:
     """Compare the last mapped record with its source record, which would expose a miscounted map.
 
     :raises ForeignData: they differ.
@@ -145,12 +145,15 @@ def check_last(source: WireCluster, target: WireCluster, one: CopyRange, known: 
     if (last := known.last) is None:
         return
     here, there = last.source + last.count - 1, last.target + last.count - 1
-    if here < source.log_starts([one.source])[one.source] or there < target.log_starts([one.target])[one.target]:
+    if (
+        here < source.log_starts([copy_range.source])[copy_range.source]
+        or there < target.log_starts([copy_range.target])[copy_range.target]
+    ):
         return  # already deleted
-    original, copied = digests(source, target, one, here, there, isolation)
+    original, copied = digests(source, target, copy_range, here, there, isolation)
     if original is not None and copied is not None and original != copied:  # None: compacted away
         raise ForeignData(
-            one.target_topic, one.target.partition, there, there + 1,
+            copy_range.target_topic, copy_range.target.partition, there, there + 1,
             f"the target's record differs from the source's at offset {here} (source {original}, target {copied}), "
             "which the offset map says it is a copy of",
             "The source lost records after they were copied, the map belongs to another topic, or somebody else wrote "
@@ -159,11 +162,11 @@ def check_last(source: WireCluster, target: WireCluster, one: CopyRange, known: 
 
 
 def digests(
-    source: WireCluster, target: WireCluster, one: CopyRange, here: int, there: int, isolation: int
+    source: WireCluster, target: WireCluster, copy_range: CopyRange, here: int, there: int, isolation: int
 ) -> tuple[str | None, str | None]:
     """Return the digests of the source record at ``here`` and the target record at ``there``, None without a record."""
-    original = committed_records(source, one.source, here, here + 1, isolation).get(here)
-    copied = committed_records(target, one.target, there, there + 1, READ_UNCOMMITTED).get(there)
+    original = committed_records(source, copy_range.source, here, here + 1, isolation).get(here)
+    copied = committed_records(target, copy_range.target, there, there + 1, READ_UNCOMMITTED).get(there)
     return original and digest(original), copied and digest(copied)
 
 
@@ -175,13 +178,18 @@ def next_record(cluster: WireCluster, tp: TopicPartition, start: int, isolation:
 
 
 def source_runs(
-    cluster: WireCluster, one: CopyRange, start: int, isolation: int, end: int = FOREVER, max_bytes: int = _FETCH_BYTES
+    cluster: WireCluster,
+    copy_range: CopyRange,
+    start: int,
+    isolation: int,
+    end: int = FOREVER,
+    max_bytes: int = _FETCH_BYTES,
 ) -> Iterator[Run]:
     """Yield the offsets of mirrorable records from ``start`` on as runs; dense batches need their headers only."""
     wanted = None
-    if one.key_partitions is not None:
-        wanted = key_filter(one.partition, one.target.partition, one.key_partitions)
-    yield from _runs(cluster, one.source, start, end, isolation, lambda raw: True, wanted, max_bytes)
+    if copy_range.key_partitions is not None:
+        wanted = key_filter(copy_range.partition, copy_range.target.partition, copy_range.key_partitions)
+    yield from _runs(cluster, copy_range.source, start, end, isolation, lambda raw: True, wanted, max_bytes)
 
 
 def target_runs(

@@ -11,14 +11,16 @@ from airflow_mirror.wire.cluster import WireCluster
 class NoMaps(MapStore):
     """Keeps nothing."""
 
-    def load(self, target: WireCluster, one: CopyRange) -> OffsetMap | None:
+    def load(self, target: WireCluster, copy_range: CopyRange) -> OffsetMap | None:
         """Return None: there is none."""
         return None
 
     resume = load
 
-    def begin(self, target: WireCluster, one: CopyRange, source_start: int, target_start: int, check: Check) -> None:
+    def begin(
+        self, target: WireCluster, copy_range: CopyRange, source_start: int, target_start: int, check: Check
+    ) -> None:
         """Do nothing."""
 
-    def append(self, target: WireCluster, one: CopyRange, part: OffsetMap, check: Check) -> None:
+    def append(self, target: WireCluster, copy_range: CopyRange, part: OffsetMap, check: Check) -> None:
         """Do nothing."""

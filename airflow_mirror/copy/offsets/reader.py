@@ -71,46 +71,46 @@ class MapReader:
                 topics |= pieces.begun(key for name in shelf.names() for key in shelf.keys(name))
         return topics
 
-    def source_start(self, target: WireCluster, one: CopyRange) -> int | None:
+    def source_start(self, target: WireCluster, copy_range: CopyRange) -> int | None:
         """Return the source offset at which a map begins; None if the map was never begun. Errors as for :meth:`load`."""
-        stored = self._find(target, one)
+        stored = self._find(target, copy_range)
         return None if stored is None else stored.origin.source_start
 
     def names(self, target: WireCluster) -> list[str]:
         """Return the names of the maps that are stored. Errors as for :meth:`load`."""
         return sorted(name for shelf in self._shelves if self._look(target, shelf) for name in shelf.names())
 
-    def load(self, target: WireCluster, one: CopyRange) -> OffsetMap | None:
+    def load(self, target: WireCluster, copy_range: CopyRange) -> OffsetMap | None:
         """Return the map from its origin up to the first gap; None without an origin, or without a maps topic.
 
         :raises MissingRight: no READ on the maps topic.
         """
-        found = self.load_on(target, one, None)
+        found = self.load_on(target, copy_range, None)
         return None if found is None else found.whole
 
-    def load_on(self, target: WireCluster, one: CopyRange, before: Loaded | None) -> Loaded | None:
+    def load_on(self, target: WireCluster, copy_range: CopyRange, before: Loaded | None) -> Loaded | None:
         """Return the map as :meth:`load` does, with what it is of. Of one that was loaded before only the rest is read.
 
         :param before: its map is extended. Where a copy has begun anew since, or another writer, all is read again.
         """
 
         def look() -> Loaded | None:
-            found = self._find(target, one)
+            found = self._find(target, copy_range)
             if found is None:
                 return None
             # Another writer's pieces cut those of the one before: what was read of them may count no more.
             version = max((piece.version for piece in found.pieces), default=found.origin.version)
-            of = id_of_topic(target, one.target_topic), found.origin, version
-            if before is not None and before.of == of and self._extend(target, one, before.whole, found):
+            of = id_of_topic(target, copy_range.target_topic), found.origin, version
+            if before is not None and before.of == of and self._extend(target, copy_range, before.whole, found):
                 return before
-            whole = self._whole(target, one, found)
+            whole = self._whole(target, copy_range, found)
             return None if whole is None else Loaded(whole, of)
 
         return self._consistent(look)
 
-    def _extend(self, target: WireCluster, one: CopyRange, whole: OffsetMap, found: Stored) -> bool:
+    def _extend(self, target: WireCluster, copy_range: CopyRange, whole: OffsetMap, found: Stored) -> bool:
         """Append what is stored behind a map's end; return whether all of it could be."""
-        name = self._name(one.map_key)
+        name = self._name(copy_range.map_key)
         try:
             for piece in found.pieces:
                 if piece.start > whole.source_end:
@@ -131,10 +131,10 @@ class MapReader:
                 removed = e
         raise TryAgain(f"{MAPS}: a map changed while it was read", f"{removed} was removed, {_LOOKS} times in a row")
 
-    def _whole(self, target: WireCluster, one: CopyRange, found: Stored | None) -> OffsetMap | None:
+    def _whole(self, target: WireCluster, copy_range: CopyRange, found: Stored | None) -> OffsetMap | None:
         if found is None:
             return None
-        name, whole = self._name(one.map_key), OffsetMap(found.origin.source_start, found.origin.target_start)
+        name, whole = self._name(copy_range.map_key), OffsetMap(found.origin.source_start, found.origin.target_start)
         for piece in found.pieces:
             if piece.start > whole.source_end:
                 break
@@ -173,13 +173,13 @@ class MapReader:
     def _shelf(self, name: str) -> MapIndex:
         return self._shelves[zlib.crc32(name.encode()) % MAP_PARTITIONS]
 
-    def _find(self, target: WireCluster, one: CopyRange) -> Stored | None:
-        shelf = self._shelf(self._name(one.map_key))
-        return self._stored(target, one) if self._look(target, shelf) else None
+    def _find(self, target: WireCluster, copy_range: CopyRange) -> Stored | None:
+        shelf = self._shelf(self._name(copy_range.map_key))
+        return self._stored(target, copy_range) if self._look(target, shelf) else None
 
-    def _stored(self, target: WireCluster, one: CopyRange) -> Stored | None:
-        name = self._name(one.map_key)
-        return pieces.stored(self._shelf(name).keys(name), id_of_topic(target, one.target_topic))
+    def _stored(self, target: WireCluster, copy_range: CopyRange) -> Stored | None:
+        name = self._name(copy_range.map_key)
+        return pieces.stored(self._shelf(name).keys(name), id_of_topic(target, copy_range.target_topic))
 
     def _look(self, target: WireCluster, shelf: MapIndex) -> bool:
         """Read on; return whether there is a maps topic at all."""

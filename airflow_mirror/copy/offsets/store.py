@@ -73,7 +73,7 @@ class MapStore(MapReader):
         self._many = many
         self._writers: dict[str, _Writer] = {}
 
-    def resume(self, target: WireCluster, one: CopyRange) -> OffsetMap | None:
+    def resume(self, target: WireCluster, copy_range: CopyRange) -> OffsetMap | None:
         """Become the writer of a map. Return its end, which is all that a copy needs: its ends and the last of its runs.
 
         The map may exceed a task's memory, so only one piece of it is held at a time.
@@ -81,12 +81,12 @@ class MapStore(MapReader):
         :return: None without an origin; :meth:`begin` must follow then.
         :raises UnknownTopic: there is no maps topic. :raises MissingRight: no READ on it.
         """
-        name = self._name(one.map_key)
+        name = self._name(copy_range.map_key)
 
         def look() -> OffsetMap | None:
             self._shelf(name).read_on(target)
-            stored = self._stored(target, one)
-            end = self._end(target, one, stored)
+            stored = self._stored(target, copy_range)
+            end = self._end(target, copy_range, stored)
             if stored is None:
                 self._writers.pop(name, None)
                 return None
@@ -94,17 +94,17 @@ class MapStore(MapReader):
             # writes.
             version = pieces.highest_version(self._shelf(name).keys(name)) + 1
             self._writers[name] = _Writer(
-                topic_id=id_of_topic(target, one.target_topic), token=stored.origin.token, version=version,
+                topic_id=id_of_topic(target, copy_range.target_topic), token=stored.origin.token, version=version,
                 open=pieces.joinable(stored.pieces), leftover=list(stored.leftover),
             )  # fmt: skip
             return end
 
         return self._consistent(look)
 
-    def _end(self, target: WireCluster, one: CopyRange, found: Stored | None) -> OffsetMap | None:
+    def _end(self, target: WireCluster, copy_range: CopyRange, found: Stored | None) -> OffsetMap | None:
         if found is None:
             return None
-        name = self._name(one.map_key)
+        name = self._name(copy_range.map_key)
         empty = OffsetMap(found.origin.source_start, found.origin.target_start)
         if not found.pieces:
             return empty
@@ -117,23 +117,25 @@ class MapStore(MapReader):
                     value = self._value(target, name, piece)
         except ValueError as e:
             log.warning("the end of the offset map of %s is not used: %s", name, e)
-            whole = self._whole(target, one, found)
+            whole = self._whole(target, copy_range, found)
             return None if whole is None else whole.end()
         end = value.end() if len(value) else empty
         end.advance(last.source_end, last.target_log_end)
         return end
 
-    def begin(self, target: WireCluster, one: CopyRange, source_start: int, target_start: int, check: Check) -> None:
+    def begin(
+        self, target: WireCluster, copy_range: CopyRange, source_start: int, target_start: int, check: Check
+    ) -> None:
         """Begin a new map, which replaces what is stored. Call this before the first record is written.
 
         :param check: raises if this process must not write now.
         :raises TryAgain, MissingRight, UnknownTopic: it could not be stored; nothing may be written to the target then.
         """
-        name = self._name(one.map_key)
+        name = self._name(copy_range.map_key)
         shelf = self._shelf(name)
         if not shelf.was_read:
             shelf.read_on(target)
-        before, topic_id = shelf.keys(name), id_of_topic(target, one.target_topic)
+        before, topic_id = shelf.keys(name), id_of_topic(target, copy_range.target_topic)
         origin = Origin(source_start, target_start, uuid.uuid4().hex[:16], pieces.highest_version(before) + 1)
         # Who dies behind this line leaves an origin and no record: the next opening goes on from it. A record before it
         # would be one of which nobody knows where its map begins.
@@ -142,7 +144,7 @@ class MapStore(MapReader):
         # Cleanup only: none of it counts any more.
         self._remove(target, name, self._writers[name], before, check)
 
-    def adopt(self, target: WireCluster, one: CopyRange, whole: OffsetMap, check: Check) -> None:
+    def adopt(self, target: WireCluster, copy_range: CopyRange, whole: OffsetMap, check: Check) -> None:
         """Store the map of what another tool has copied, which replaces what is stored.
 
         It begins to count as a whole: until its origin is written, which comes last, readers find what was there before.
@@ -150,10 +152,10 @@ class MapStore(MapReader):
         :param whole: up to the target's log end; all that lies below is the other tool's.
         :param check: raises if this process must not write now. :raises: as :meth:`begin`; it may be tried again.
         """
-        name = self._name(one.map_key)
+        name = self._name(copy_range.map_key)
         shelf = self._shelf(name)
         shelf.read_on(target)
-        before, topic_id = shelf.keys(name), id_of_topic(target, one.target_topic)
+        before, topic_id = shelf.keys(name), id_of_topic(target, copy_range.target_topic)
         version = pieces.highest_version(before) + 1
         origin = Origin(whole.source_start, whole.target_start, uuid.uuid4().hex[:16], version)
         writer = _Writer(topic_id=topic_id, token=origin.token, version=version, open=[], leftover=[])
@@ -165,13 +167,13 @@ class MapStore(MapReader):
         self._write(target, name, {origin.key(name, topic_id): _ORIGIN_VALUE}, check)
         self._remove(target, name, writer, before, check)
 
-    def append(self, target: WireCluster, one: CopyRange, part: OffsetMap, check: Check) -> None:
+    def append(self, target: WireCluster, copy_range: CopyRange, part: OffsetMap, check: Check) -> None:
         """Store a part of the map, and join small pieces. Stores nothing unless :meth:`resume` or :meth:`begin` did.
 
         :param check: see :meth:`begin`.
         :raises TryAgain, MissingRight, UnknownTopic: it could not be stored. It may be tried again.
         """
-        name = self._name(one.map_key)
+        name = self._name(copy_range.map_key)
         writer = self._writers.get(name)
         if writer is None:
             log.warning("offset map of %s: no origin is stored, so that it has to be derived when it is needed", name)
@@ -183,7 +185,7 @@ class MapStore(MapReader):
         if len(writer.open) < self._many:
             return
         try:
-            self._join(target, one, writer, check)
+            self._join(target, copy_range, writer, check)
         except TryAgain as e:
             check()
             log.warning("pieces of the offset map of %s are joined later: %s", name, e)
@@ -194,12 +196,12 @@ class MapStore(MapReader):
         for name in self.names(target):
             self._write(target, name, dict.fromkeys(self._shelf(name).keys(name)), check)
 
-    def _join(self, target: WireCluster, one: CopyRange, writer: _Writer, check: Check) -> None:
+    def _join(self, target: WireCluster, copy_range: CopyRange, writer: _Writer, check: Check) -> None:
         """Join the newest pieces, until the next older one is larger than all of them together.
 
         So each run is written again a logarithmic number of times. A crash at any moment loses nothing.
         """
-        name = self._name(one.map_key)
+        name = self._name(copy_range.map_key)
         used = pieces.to_join(writer.open)
         rest = writer.open[: len(writer.open) - len(used)]
         try:
@@ -214,7 +216,9 @@ class MapStore(MapReader):
         # there would be a gap, and all that lies behind it would be derived again.
         written = self._write_pieces(target, name, writer, [joined], check)
         writer.open = pieces.joinable([*rest, *written])
-        self._remove(target, name, writer, [one.key for one in used if one.key != written[0].key], check)
+        self._remove(
+            target, name, writer, [copy_range.key for copy_range in used if copy_range.key != written[0].key], check
+        )
 
     # --- records ------------------------------------------------------------------------------------------------------
 

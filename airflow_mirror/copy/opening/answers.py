@@ -208,23 +208,23 @@ def ask(
     starts, watermarks = led.ask(_LOG_START), led.ask(_HIGH_WATERMARK)
     epoch_ends = led.epoch_ends(epochs or {})
 
-    def of(one: CopyRange) -> Answers | MirrorError:
+    def of(copy_range: CopyRange) -> Answers | MirrorError:
         # First: whatever else was answered is about a topic that is not this copy's.
-        if one in gone:
-            return gone[one]
-        here = topic_ids[one.source_topic]
+        if copy_range in gone:
+            return gone[copy_range]
+        here = topic_ids[copy_range.source_topic]
         if isinstance(here, MirrorError) and not isinstance(here, UnknownTopic):
             return here
-        if (error := led.errors.get(one.source)) is not None:
+        if (error := led.errors.get(copy_range.source)) is not None:
             return error
-        theirs = told[one.target]
+        theirs = told[copy_range.target]
         if isinstance(theirs, MirrorError):
             return theirs
         if isinstance(here, UnknownTopic):
             return Answers(target=theirs, topic_id=here)
         return Answers(
-            target=theirs, topic_id=here, leader=led.leaders[one.source], log_start=starts[one.source],
-            high_watermark=watermarks[one.source], epoch_ends=epoch_ends.get(one.source, {}),
+            target=theirs, topic_id=here, leader=led.leaders[copy_range.source], log_start=starts[copy_range.source],
+            high_watermark=watermarks[copy_range.source], epoch_ends=epoch_ends.get(copy_range.source, {}),
         )  # fmt: skip
 
     return {one: of(one) for one in wanted}
@@ -238,16 +238,16 @@ def ask_topic_id(cluster: WireCluster, name: str) -> str | MirrorError:
         return e
 
 
-def target_gone(found: str | MirrorError, one: CopyRange) -> TargetGone | None:
+def target_gone(found: str | MirrorError, copy_range: CopyRange) -> TargetGone | None:
     """Return the error for a target topic that was created again; None if it is the known one, or nobody can tell.
 
     :param found: the target topic's id, or the error that says why it has none.
     """
     # An error or an empty id proves nothing: a broker that has just started has no other. What else is asked decides
     # then, and the next look.
-    if not one.target_topic_id or not isinstance(found, str) or found in ("", one.target_topic_id):
+    if not copy_range.target_topic_id or not isinstance(found, str) or found in ("", copy_range.target_topic_id):
         return None
-    return TargetGone(one.target_topic, one.target_topic_id, found)
+    return TargetGone(copy_range.target_topic, copy_range.target_topic_id, found)
 
 
 def ask_log_starts(cluster: WireCluster, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

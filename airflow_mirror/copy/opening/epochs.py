@@ -78,7 +78,7 @@ class Trail:
         return Consumed(below[-1].epoch, below[-1].first, min(position, below[-1].reached))
 
 
-def check_same_log(source: WireCluster, one: CopyRange, consumed: Consumed, told: Answers) -> None:
+def check_same_log(source: WireCluster, copy_range: CopyRange, consumed: Consumed, told: Answers) -> None:
     """Check that the source's leader has what was consumed.
 
     :param told: contains the end offset of the epoch in the leader's log.
@@ -91,33 +91,35 @@ def check_same_log(source: WireCluster, one: CopyRange, consumed: Consumed, told
     # The leader knows the epoch: it has of it what lies below its end, and nothing above.
     if epoch_end.epoch == epoch:
         if epoch_end.end < position:
-            raise _diverged(one, epoch_end.end, position, f"epoch {epoch} ends at {epoch_end.end} in its log")
+            raise _diverged(copy_range, epoch_end.end, position, f"epoch {epoch} ends at {epoch_end.end} in its log")
     # It does not, and had ended before: what was written under that epoch is not in its log.
     elif 0 <= epoch_end.end < position:
         raise _diverged(
-            one, min(first, epoch_end.end), position, f"it ended at {epoch_end.end} before epoch {epoch} began"
+            copy_range, min(first, epoch_end.end), position, f"it ended at {epoch_end.end} before epoch {epoch} began"
         )
     # It does not, and has something at these offsets. Whose, its batches say.
-    elif epoch_end.end >= 0 and _has_others(source, one, first, position, epoch):
-        raise _diverged(one, first, position, f"it never saw epoch {epoch}, under which they were written")
+    elif epoch_end.end >= 0 and _has_others(source, copy_range, first, position, epoch):
+        raise _diverged(copy_range, first, position, f"it never saw epoch {epoch}, under which they were written")
     # Epochs of a topic never go back: it is not the one that was read.
     elif epoch_end.end < 0 and 0 <= told.leader.epoch < epoch:
-        raise _diverged(one, first, position, f"its leader epoch is {told.leader.epoch}: this is another topic")
+        raise _diverged(copy_range, first, position, f"its leader epoch is {told.leader.epoch}: this is another topic")
 
 
-def _has_others(source: WireCluster, one: CopyRange, first: int, position: int, epoch: int) -> bool:
+def _has_others(source: WireCluster, copy_range: CopyRange, first: int, position: int, epoch: int) -> bool:
     """Return whether the source has batches in [first, position) that are not of ``epoch``.
 
     A replica that was built from a compacted log never saw an epoch that had no batches left; it lacks nothing.
     """
-    for raw, _aborted in read_batches(source, one.source, first, position, isolation=READ_UNCOMMITTED, max_bytes=1):
+    for raw, _aborted in read_batches(
+        source, copy_range.source, first, position, isolation=READ_UNCOMMITTED, max_bytes=1
+    ):
         return raw.header is None or (raw.header.base_offset < position and raw.header.leader_epoch != epoch)
     return False
 
 
-def _diverged(one: CopyRange, start: int, end: int, why: str) -> SourceTruncated:
+def _diverged(copy_range: CopyRange, start: int, end: int, why: str) -> SourceTruncated:
     return SourceTruncated(
-        one.source_topic, one.partition, start, end,
+        copy_range.source_topic, copy_range.partition, start, end,
         f"the source's new leader lacks records that were copied from the previous one ({why})",
         "The source lost records in an unclean leader election; the target still has them. Compare both sides; to "
         "continue with the present source, delete the target topic and copy again.",

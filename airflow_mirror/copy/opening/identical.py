@@ -58,7 +58,7 @@ class Opening:
 
 
 def open_partition(
-    source: WireCluster, target: WireCluster, one: CopyRange, told: Answers, mirror: str, isolation: int,
+    source: WireCluster, target: WireCluster, copy_range: CopyRange, told: Answers, mirror: str, isolation: int,
     check: Callable[[], None],
 ) -> Opening:  # fmt: skip
     """Return where a copy with identical offsets continues; prime an empty partition first.
@@ -69,49 +69,49 @@ def open_partition(
     """
     # Nothing was written yet, and each check below refuses before anything is: who reads the error finds both logs as
     # they were. Only fillers are written here, at the front of a log that has nothing else.
-    check_same_topic(told.topic_id, one, lambda: told.target.end)
+    check_same_topic(told.topic_id, copy_range, lambda: told.target.end)
     # The source may delete more behind this look. A fetch below its log start is refused then, and leads here again; a
     # log that was only primed is primed further (`_is_fresh`).
     log_start = told.log_start
-    state = journal.read(target, mirror, one.target, told.target, isolation)
+    state = journal.read(target, mirror, copy_range.target, told.target, isolation)
     primed = 0
-    is_fresh = _is_fresh(state, one, log_start, mirror, told.target.producers)
+    is_fresh = _is_fresh(state, copy_range, log_start, mirror, told.target.producers)
     # The source was asked behind the target, and only grows: it ends below only if it lost records, or if somebody else
     # has appended to the target.
-    check_reaches(source, one, told, 0 if is_fresh else state.end)
+    check_reaches(source, copy_range, told, 0 if is_fresh else state.end)
     if is_fresh:
         # The present log start, not the planned one: what the source has deleted since can't be copied by anybody.
-        start = max(one.start_offset, log_start)
+        start = max(copy_range.start_offset, log_start)
         if 0 < state.end < log_start:
             log.warning(
-                "%s: the source deleted offsets %d to %d before any record was copied", one.source, state.end,
+                "%s: the source deleted offsets %d to %d before any record was copied", copy_range.source, state.end,
                 log_start - 1,
             )  # fmt: skip
         if state.end < start or state.log_start < start:
             # Read again behind it: what this call has appended, and what somebody else has meanwhile, is told by the log.
-            primed = priming.prime(target, mirror, one.target, state.end, start, check, one.target_topic_id)
-            state = journal.read(target, mirror, one.target, ask_again(target, one.target), isolation)
+            primed = priming.prime(target, mirror, copy_range.target, state.end, start, check, copy_range.target_topic_id)
+            state = journal.read(target, mirror, copy_range.target, ask_again(target, copy_range.target), isolation)
     elif log_start > state.end:
-        raise retention_lost(one, state.end, log_start)
+        raise retention_lost(copy_range, state.end, log_start)
     else:
         # A broker of the target that died within a minute of the priming has brought the fillers back. A death of ours
         # between the fillers and their deletion is found above: then there is nothing else in the log.
-        if state.log_start < one.start_offset:
-            restored = priming.restore_start(target, mirror, one.target, state.log_start, state.end, check)
+        if state.log_start < copy_range.start_offset:
+            restored = priming.restore_start(target, mirror, copy_range.target, state.log_start, state.end, check)
             state = replace(state, log_start=restored)
         last = state.last
         if last is not None and tombstones.is_filler(last):
             last = journal.last_data_batch(
-                target, one.target, state.log_start, state.end, isolation, tombstones.is_filler
+                target, copy_range.target, state.log_start, state.end, isolation, tombstones.is_filler
             )  # fmt: skip
         # Last batch against the source, then what lies behind that batch: together they reach to the log's end, where
         # the next record is appended. What lies before them is for `verify` to compare.
-        _check_fingerprint(source, one, last, log_start)
+        _check_fingerprint(source, copy_range, last, log_start)
         behind = max(state.log_start, state.end - journal.LOOK_BACK) if last is None else last.next_offset
-        _check_padding(source, target, one, max(behind, log_start), state.end, isolation)
+        _check_padding(source, target, copy_range, max(behind, log_start), state.end, isolation)
     # Derived, so that it is the same in each process that copies this partition; epoch and sequence are those of the
     # log (`journal._next_sequence`).
-    producer_id = identity.data_producer_id(mirror, one.target)
+    producer_id = identity.data_producer_id(mirror, copy_range.target)
     newest = state.last.header.max_timestamp if state.last is not None and state.last.header is not None else 0
     return Opening(
         position=state.end,
@@ -124,7 +124,7 @@ def open_partition(
     )
 
 
-def check_reaches(source: WireCluster, one: CopyRange, told: Answers, position: int) -> None:
+def check_reaches(source: WireCluster, copy_range: CopyRange, told: Answers, position: int) -> None:
     """Check that the source's log has what was copied, and what the range still asks for.
 
     The end of a range was the source's once. Who waited for what is lost by now would wait for ever, or take what
@@ -133,21 +133,21 @@ def check_reaches(source: WireCluster, one: CopyRange, told: Answers, position: 
     :param position: source offset up to which the partition is copied.
     :raises SourceTruncated: names the offsets that the source has lost.
     """
-    end = _end_below(source, one, told, max(position, one.end_offset or 0))
+    end = _end_below(source, copy_range, told, max(position, copy_range.end_offset or 0))
     if end is None:
         return
     if end < position:
-        raise _truncated(one, end, position)
-    assert one.end_offset is not None
+        raise _truncated(copy_range, end, position)
+    assert copy_range.end_offset is not None
     raise SourceTruncated(
-        one.source_topic, one.partition, end, one.end_offset,
-        f"the source's log ends at {end}, and reached {one.end_offset} when this copy was begun",
+        copy_range.source_topic, copy_range.partition, end, copy_range.end_offset,
+        f"the source's log ends at {end}, and reached {copy_range.end_offset} when this copy was begun",
         "The source lost records before they were copied, perhaps in an unclean leader election: only their producers "
         "may still have them. A bulk copy that is begun anew takes what the source has by now.",
     )  # fmt: skip
 
 
-def _end_below(source: WireCluster, one: CopyRange, told: Answers, position: int) -> int | None:
+def _end_below(source: WireCluster, copy_range: CopyRange, told: Answers, position: int) -> int | None:
     """Return where the source's log ends if that is below ``position``; None: it is not.
 
     A leader that has just been elected tells an end that is too low, until its followers have asked it for more. From 2.2
@@ -158,30 +158,30 @@ def _end_below(source: WireCluster, one: CopyRange, told: Answers, position: int
         return end if end < position else None
     while end < position and time.monotonic() < until:
         time.sleep(_LOOK_AGAIN_S)
-        end = source.high_watermarks([one.source])[one.source]
+        end = source.high_watermarks([copy_range.source])[copy_range.source]
     return end if end < position else None
 
 
-def _truncated(one: CopyRange, end: int, position: int) -> SourceTruncated:
+def _truncated(copy_range: CopyRange, end: int, position: int) -> SourceTruncated:
     """Return the error for a source whose log ends below the copied position."""
     return SourceTruncated(
-        one.source_topic, one.partition, end, position,
+        copy_range.source_topic, copy_range.partition, end, position,
         f"the source's log ends at {end}, and was already copied up to {position}",
         "The source lost records or was re-created, or the target has another writer. Compare both ends; to start over, "
         "delete the target topic.",
     )  # fmt: skip
 
 
-def retention_lost(one: CopyRange, position: int, log_start: int) -> PartitionStopped:
+def retention_lost(copy_range: CopyRange, position: int, log_start: int) -> PartitionStopped:
     """Return the error for a source that deleted records before they were copied."""
     return PartitionStopped(
-        one.source_topic, one.partition, position, log_start,
+        copy_range.source_topic, copy_range.partition, position, log_start,
         f"the source deleted these offsets before they were copied (its log now starts at {log_start})",
         "Raise the source's retention. To continue without them, delete the target topic and copy again.",
     )  # fmt: skip
 
 
-def check_same_topic(found: str | UnknownTopic, one: CopyRange, copied_to: Callable[[], int]) -> None:
+def check_same_topic(found: str | UnknownTopic, copy_range: CopyRange, copied_to: Callable[[], int]) -> None:
     """Compare the source topic's id with the planned one.
 
     :param found: the topic's id, or the error that says why it has none.
@@ -190,32 +190,32 @@ def check_same_topic(found: str | UnknownTopic, one: CopyRange, copied_to: Calla
     """
     if isinstance(found, UnknownTopic):
         raise SourceGone(
-            one.source_topic, one.partition, *affected(one, copied_to()),
+            copy_range.source_topic, copy_range.partition, *affected(copy_range, copied_to()),
             f"the source topic is gone, or hidden from this principal ({found})",
             "Its copied records stay on the target. Plan again without it, or grant the right to describe it again.",
         ) from found  # fmt: skip
     # "": the broker has none, or answered with an error that passes; who fetches by the id is told by the leader.
-    if not same_topic(one.source_topic_id, found):
+    if not same_topic(copy_range.source_topic_id, found):
         raise SourceGone(
-            one.source_topic, one.partition, *affected(one, copied_to()),
-            f"the source topic was deleted and created again (id {one.source_topic_id} when planned, {found} now)",
+            copy_range.source_topic, copy_range.partition, *affected(copy_range, copied_to()),
+            f"the source topic was deleted and created again (id {copy_range.source_topic_id} when planned, {found} now)",
             "Plan again. The target topic holds the old topic's records: delete it, or mirror under another name.",
         )  # fmt: skip
 
 
-def affected(one: CopyRange, position: int) -> tuple[int, int]:
+def affected(copy_range: CopyRange, position: int) -> tuple[int, int]:
     """Return the offsets affected by the loss of a topic: those still to copy or, without an end offset, those copied.
 
     :param position: source offset up to which the topic was copied.
     """
-    position = max(position, one.start_offset)
-    if one.end_offset is not None and one.end_offset > position:
-        return position, one.end_offset
-    return one.start_offset, position
+    position = max(position, copy_range.start_offset)
+    if copy_range.end_offset is not None and copy_range.end_offset > position:
+        return position, copy_range.end_offset
+    return copy_range.start_offset, position
 
 
 def _is_fresh(
-    found: Journal, one: CopyRange, log_start: int, mirror: str, producers: Iterable[ProducerState]
+    found: Journal, copy_range: CopyRange, log_start: int, mirror: str, producers: Iterable[ProducerState]
 ) -> bool:  # fmt: skip
     """Return whether the partition never held anything except, at most, our own fillers below the first offset.
 
@@ -226,13 +226,13 @@ def _is_fresh(
     # and behind it by brokers that take batches by id.
     if found.end == 0:
         return True
-    filler = identity.filler_producer_id(mirror, one.target)
+    filler = identity.filler_producer_id(mirror, copy_range.target)
     if found.last is not None:
         # Of the last batch alone: fillers are written before the first record, and never after one.
         only_fillers = found.last.header is not None and found.last.header.producer_id == filler
     else:
         only_fillers = _was_only_primed(found, filler, producers)
-    return only_fillers and found.end <= max(one.start_offset, log_start)
+    return only_fillers and found.end <= max(copy_range.start_offset, log_start)
 
 
 def _was_only_primed(found: Journal, filler: int, producers: Iterable[ProducerState]) -> bool:
@@ -247,24 +247,26 @@ def _was_only_primed(found: Journal, filler: int, producers: Iterable[ProducerSt
     return primed and found.log_start == found.end
 
 
-def _check_fingerprint(source: WireCluster, one: CopyRange, last: RawBatch | None, log_start: int) -> None:
+def _check_fingerprint(source: WireCluster, copy_range: CopyRange, last: RawBatch | None, log_start: int) -> None:
     """Compare the target's last batch of records with the source at the same offsets (`fingerprint.first_foreign`).
 
     Offsets that the source no longer has (retention) prove nothing and are skipped.
     """
     if last is None or last.next_offset <= log_start:
         return
-    low = min(r.offset for r in decoded(last, one.target, "target")) if last.header is None else last.first_offset
+    low = min(r.offset for r in decoded(last, copy_range.target, "target")) if last.header is None else last.first_offset
     start, high = max(low, log_start), last.next_offset
     # All of it, whatever the copy itself reads: a record that was aborted since, or is undecided, stands at its place.
     theirs = [
         raw
-        for raw, _ in read_batches(source, one.source, start, high, isolation=READ_UNCOMMITTED, max_bytes=GLANCE_BYTES)
+        for raw, _ in read_batches(
+            source, copy_range.source, start, high, isolation=READ_UNCOMMITTED, max_bytes=GLANCE_BYTES
+        )
     ]
-    difference = first_foreign(one, last, theirs, log_start)
+    difference = first_foreign(copy_range, last, theirs, log_start)
     if difference is not None:
         raise ForeignData(
-            one.target_topic, one.partition, low, high,
+            copy_range.target_topic, copy_range.partition, low, high,
             f"the target's last batch differs from the source at offset {difference[0]} ({difference[1]})",
             "Somebody else wrote to the target, or this is another topic. Nothing was written. Delete the target "
             "topic, or choose another name for it.",
@@ -272,24 +274,24 @@ def _check_fingerprint(source: WireCluster, one: CopyRange, last: RawBatch | Non
 
 
 def _check_padding(
-    source: WireCluster, target: WireCluster, one: CopyRange, start: int, end: int, isolation: int
+    source: WireCluster, target: WireCluster, copy_range: CopyRange, start: int, end: int, isolation: int
 ) -> None:  # fmt: skip
     """Check that the source has no records where the target has markers, aborted records or fillers, in [start, end).
 
     Otherwise an extra marker (a dying coordinator may repeat one) would count as a copied record: silent data loss. Where
     the target has nothing at all, its cleaner has removed the record. A source that was filled has fillers of its own.
     """
-    records = committed_records(source, one.source, start, end, isolation)
+    records = committed_records(source, copy_range.source, start, end, isolation)
     missing = [offset for offset, record in sorted(records.items()) if not tombstones.is_filler_record(record)]
     if missing:
         # Only if the source has records there, which is rare: what was padded was a hole.
-        ours = read_batches(target, one.target, start, end, isolation=READ_UNCOMMITTED)
+        ours = read_batches(target, copy_range.target, start, end, isolation=READ_UNCOMMITTED)
         headers = [raw.header for raw, _ in ours if raw.header is not None]
         taken = {at for h in headers if h.is_control or h.record_count for at in range(h.base_offset, h.next_offset)}
         missing = [offset for offset in missing if offset in taken]
     if missing:
         raise ForeignData(
-            one.target_topic, one.partition, start, end,
+            copy_range.target_topic, copy_range.partition, start, end,
             "the target's log ends with markers, fillers or aborted records, where the source has "
             f"{len(missing)} record(s), the first at offset {missing[0]}",
             "Another writer appended to it, its transaction coordinator died and repeated a marker, the source lost "

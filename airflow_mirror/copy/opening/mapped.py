@@ -54,7 +54,7 @@ class Terms:
 
 
 def open_mapped(
-    source: WireCluster, target: WireCluster, one: CopyRange, told: Answers, store: MapStore, terms: Terms
+    source: WireCluster, target: WireCluster, copy_range: CopyRange, told: Answers, store: MapStore, terms: Terms
 ) -> Opening:  # fmt: skip
     """Return where a copy with mapped offsets continues. On return, the stored map is complete up to that position.
 
@@ -62,43 +62,43 @@ def open_mapped(
     :raises SourceTruncated, ForeignData, PartitionStopped: with topic, partition, offset range and remedy.
     """
     mirror, isolation, check = terms.mirror, terms.isolation, terms.check
-    check_same_topic(told.topic_id, one, lambda: _mapped_to(target, store, one))
+    check_same_topic(told.topic_id, copy_range, lambda: _mapped_to(target, store, copy_range))
     log_start = told.log_start
     # With transactions this takes the partition over, before anything is read: it ends an older copier's transaction, and
     # the log end and the progress that are read behind it can't be moved by that one any more.
-    writer = _writer(target, mirror, one, check, transactional=terms.transactional)
-    now = _settled(target, one, writer, told.target)
-    stored = _known(source, target, one, store, writer, max(one.start_offset, log_start), now, terms)
+    writer = _writer(target, mirror, copy_range, check, transactional=terms.transactional)
+    now = _settled(target, copy_range, writer, told.target)
+    stored = _known(source, target, copy_range, store, writer, max(copy_range.start_offset, log_start), now, terms)
     if writer.transactional and writer.progress is None:
-        earlier = _earlier_writers(source, target, one, stored, replace(told, target=now), isolation)
+        earlier = _earlier_writers(source, target, copy_range, stored, replace(told, target=now), isolation)
         writer = replace(writer, producers=writer.producers | earlier)
     # What both logs show behind the stored end. A process that died between a batch and its map left exactly this.
     part = derive.walk(
-        source, target, one, stored, writer.producers, isolation, now.end, committed_only=writer.transactional
+        source, target, copy_range, stored, writer.producers, isolation, now.end, committed_only=writer.transactional
     )  # fmt: skip
     empty = not len(stored) and not len(part)
     # No record was copied, and the source deleted the first ones: a new origin, with the records' true begin. A death
     # behind it leaves an origin without records, which the next opening finds as it is.
     if empty and stored.source_start < log_start:
         check()
-        stored = part = _begin(target, store, one, max(one.start_offset, log_start), now.end, check)
+        stored = part = _begin(target, store, copy_range, max(copy_range.start_offset, log_start), now.end, check)
     # The committed progress goes beyond the last record where the source ends in a hole: both were committed together.
     position = max(part.source_end, writer.progress or 0)
-    epoch, sequence = _next_sequence(target, mirror, one, writer, part if len(part) else stored, now)
+    epoch, sequence = _next_sequence(target, mirror, copy_range, writer, part if len(part) else stored, now)
     # Read again, because transactional delivery queried the target again: an older copier may have committed meanwhile.
     if position > told.high_watermark:
-        told = replace(told, high_watermark=source.high_watermarks([one.source])[one.source])
-    check_reaches(source, one, told, position)
+        told = replace(told, high_watermark=source.high_watermarks([copy_range.source])[copy_range.source])
+    check_reaches(source, copy_range, told, position)
     if log_start > position:
-        raise retention_lost(one, position, log_start)
+        raise retention_lost(copy_range, position, log_start)
     # Before anything is stored: a map that was counted wrongly would send groups to wrong offsets for ever.
-    derive.check_last(source, target, one, part if len(part) else stored, isolation)
+    derive.check_last(source, target, copy_range, part if len(part) else stored, isolation)
     part.advance(position)
     # Only what both logs show by now is stored: a map that is behind after a death is derived again from there.
     if part.source_end > stored.source_end:
         check()
         # By the writer that `resume` has just made: its version counts for more than what a frozen one may still store.
-        store.append(target, one, part, check)
+        store.append(target, copy_range, part, check)
     return Opening(
         position=position,
         producer_id=writer.producer_id,
@@ -108,23 +108,23 @@ def open_mapped(
     )
 
 
-def _mapped_to(target: WireCluster, store: MapStore, one: CopyRange) -> int:
-    stored = store.resume(target, one)
+def _mapped_to(target: WireCluster, store: MapStore, copy_range: CopyRange) -> int:
+    stored = store.resume(target, copy_range)
     return 0 if stored is None else stored.source_end
 
 
 def _writer(
-    target: WireCluster, mirror: str, one: CopyRange, check: Callable[[], None], *, transactional: bool
+    target: WireCluster, mirror: str, copy_range: CopyRange, check: Callable[[], None], *, transactional: bool
 ) -> _Writer:
     if not transactional:
-        ours = identity.writer_of(mirror, one)
+        ours = identity.writer_of(mirror, copy_range)
         return _Writer(producers=frozenset({ours}), producer_id=ours)
     deliveries = Deliveries(target, mirror, check)
     # An earlier copier of this partition can't begin, commit or abort any more: the coordinator refuses its epoch, and
     # so does the leader, behind the marker that ends its open transaction.
-    producer_id, epoch = deliveries.take_over(one.target)
+    producer_id, epoch = deliveries.take_over(copy_range.target)
     # Behind the takeover: a commit that was decided is in it, one that was not will never be.
-    progress = deliveries.progress(one.target)
+    progress = deliveries.progress(copy_range.target)
     if progress is None:
         return _Writer(producers=frozenset({producer_id}), producer_id=producer_id, epoch=epoch, transactional=True)
     return _Writer(
@@ -138,7 +138,7 @@ def _writer(
     )
 
 
-def _settled(target: WireCluster, one: CopyRange, writer: _Writer, told: TargetAnswers) -> TargetAnswers:
+def _settled(target: WireCluster, copy_range: CopyRange, writer: _Writer, told: TargetAnswers) -> TargetAnswers:
     """Return the target's answers once everything below its log end can be read.
 
     With transactions our own takeover may have moved the log end: whatever was open of ours has ended below it.
@@ -146,59 +146,59 @@ def _settled(target: WireCluster, one: CopyRange, writer: _Writer, told: TargetA
     :raises TryAgain: it can't be read yet; unreplicated records will be replicated or truncated.
     """
     if writer.transactional:
-        told = ask_again(target, one.target)
-    told.check_readable(one.target)
+        told = ask_again(target, copy_range.target)
+    told.check_readable(copy_range.target)
     return told
 
 
 def _known(
-    source: WireCluster, target: WireCluster, one: CopyRange, store: MapStore, writer: _Writer, start: int,
+    source: WireCluster, target: WireCluster, copy_range: CopyRange, store: MapStore, writer: _Writer, start: int,
     told: TargetAnswers, terms: Terms,
 ) -> OffsetMap:  # fmt: skip
     """Return the end of the stored map; begin a new map if there is none."""
     # Becomes the map's writer, by a version above all that are there: what an older writer adds from now on is cut off
     # where we go on.
-    stored, end = store.resume(target, one), told.end
+    stored, end = store.resume(target, copy_range), told.end
     if stored is not None and end >= stored.target_end:
         return stored
     # What is copied next would get offsets that the map has given away. A log that lost everything (end 0) has nothing
     # that contradicts: it is begun anew, under a new origin.
     if stored is not None and end > 0:
         raise PartitionStopped(
-            one.target_topic, one.target.partition, end, stored.target_end,
+            copy_range.target_topic, copy_range.target.partition, end, stored.target_end,
             f"the target's log ends at {end}, but the offset map knows records up to {stored.target_end}",
             "The target lost records. Delete the target topic, and copy again.",
         )  # fmt: skip
-    first = _first_of_ours(target, one, writer, told) if stored is None and end > 0 else None
+    first = _first_of_ours(target, copy_range, writer, told) if stored is None and end > 0 else None
     terms.check()
     if first is None:
         # The origin before the first record: a record of which no origin tells where it belongs could only be guessed
         # at.
-        return _begin(target, store, one, start, end, terms.check)
+        return _begin(target, store, copy_range, start, end, terms.check)
     # There are records of ours and no map: it was lost, or its topic deleted. The first pair is compared, since all
     # others are counted from it.
-    _check_first(source, target, one, terms.isolation, start, first)
-    return _begin(target, store, one, start, first, terms.check)
+    _check_first(source, target, copy_range, terms.isolation, start, first)
+    return _begin(target, store, copy_range, start, first, terms.check)
 
 
 def _begin(
-    target: WireCluster, store: MapStore, one: CopyRange, source_start: int, target_start: int,
+    target: WireCluster, store: MapStore, copy_range: CopyRange, source_start: int, target_start: int,
     check: Callable[[], None],
 ) -> OffsetMap:  # fmt: skip
-    store.begin(target, one, source_start, target_start, check)
+    store.begin(target, copy_range, source_start, target_start, check)
     return OffsetMap(source_start, target_start)
 
 
-def _first_of_ours(target: WireCluster, one: CopyRange, writer: _Writer, told: TargetAnswers) -> int | None:
+def _first_of_ours(target: WireCluster, copy_range: CopyRange, writer: _Writer, told: TargetAnswers) -> int | None:
     """Return the offset of the first record that this mirror wrote, for a map that was lost or never stored."""
     runs = derive.target_runs(
-        target, one.target, told.log_start, told.end, writer.producers, committed_only=writer.transactional
+        target, copy_range.target, told.log_start, told.end, writer.producers, committed_only=writer.transactional
     )  # fmt: skip
     return next((first for first, _ in runs), None)
 
 
 def _earlier_writers(
-    source: WireCluster, target: WireCluster, one: CopyRange, stored: OffsetMap, told: Answers, isolation: int
+    source: WireCluster, target: WireCluster, copy_range: CopyRange, stored: OffsetMap, told: Answers, isolation: int
 ) -> frozenset[int]:
     """Return the producer ids of this mirror's earlier transactions, where nothing but the target's log tells them.
 
@@ -212,28 +212,32 @@ def _earlier_writers(
     found = set[int]()
     # Whoever wrote the last mapped record mostly wrote what follows it.
     if (last := stored.last) is not None and (at := last.target + last.count - 1) >= told.target.log_start:
-        batches = read_batches(target, one.target, at, at + 1, isolation=READ_UNCOMMITTED)
+        batches = read_batches(target, copy_range.target, at, at + 1, isolation=READ_UNCOMMITTED)
         found |= {raw.header.producer_id for raw, _ in batches if raw.header is not None}
     # An id behind that, or behind a map without records, is ours if it wrote the source's next record.
     begin = max(stored.source_end, told.log_start)
-    following = derive.next_record(source, one.source, begin, isolation) if begin < told.high_watermark else None
+    following = derive.next_record(source, copy_range.source, begin, isolation) if begin < told.high_watermark else None
     if following is None:  # nothing is left that could be copied once more
         return frozenset(found)
     # First of all, unless the source has a hole there: what it lost since may have been copied before that record.
     # `derive.walk` counts it then, and says so.
     is_first = following.offset == stored.source_end
-    return frozenset(found | derive.transactional_writers(target, one.target, start, end, following, first=is_first))
+    return frozenset(
+        found | derive.transactional_writers(target, copy_range.target, start, end, following, first=is_first)
+    )
 
 
 def _check_first(
-    source: WireCluster, target: WireCluster, one: CopyRange, isolation: int, start: int, first: int
+    source: WireCluster, target: WireCluster, copy_range: CopyRange, isolation: int, start: int, first: int
 ) -> None:
     """Check that the first records match: without a stored origin, nothing else shows where the copy began."""
-    here = next((at for at, _ in derive.source_runs(source, one, start, isolation)), None)
-    original, copied = (None, None) if here is None else derive.digests(source, target, one, here, first, isolation)
+    here = next((at for at, _ in derive.source_runs(source, copy_range, start, isolation)), None)
+    original, copied = (
+        (None, None) if here is None else derive.digests(source, target, copy_range, here, first, isolation)
+    )
     if original is None or original != copied:
         raise ForeignData(
-            one.target_topic, one.target.partition, first, first + 1,
+            copy_range.target_topic, copy_range.target.partition, first, first + 1,
             "it holds records of this mirror, but its offset map is gone and the source's first record (offset "
             f"{here}) is another one",
             "Delete the target topic and copy again.",
@@ -241,7 +245,7 @@ def _check_first(
 
 
 def _next_sequence(
-    target: WireCluster, mirror: str, one: CopyRange, writer: _Writer, known: OffsetMap, told: TargetAnswers
+    target: WireCluster, mirror: str, copy_range: CopyRange, writer: _Writer, known: OffsetMap, told: TargetAnswers
 ) -> tuple[int, int]:
     if writer.transactional:
         return writer.epoch, 0  # a new epoch starts at 0
@@ -249,15 +253,15 @@ def _next_sequence(
     if len(known) and last >= told.log_start:
         # The log's own word first, as in `journal`: two copiers that read the same last batch choose the same sequence,
         # and the broker takes one of them.
-        for raw, _ in read_batches(target, one.target, last, known.target_end, isolation=READ_UNCOMMITTED):
+        for raw, _ in read_batches(target, copy_range.target, last, known.target_end, isolation=READ_UNCOMMITTED):
             header = raw.header
             if header is not None and header.producer_id == writer.producer_id:
                 # By records, and not by offsets as in `journal`: a mapped topic is never compacted while a mirror writes
                 # there (`configs.may_compact`), so that the batch has all of its records.
                 return header.producer_epoch, wire_batch.next_sequence(header.base_sequence, header.record_count)
     # The leader's producer state belongs to this end only if nothing was appended meanwhile; others may write here too.
-    told.check_still(one.target)
+    told.check_still(copy_range.target)
     for state in told.producers:
         if state.producer_id == writer.producer_id and state.last_sequence >= 0:
             return state.epoch, wire_batch.next_sequence(state.last_sequence, 1)
-    return 0, identity.sequence_after_unknown(mirror, one.target, known.target_end)
+    return 0, identity.sequence_after_unknown(mirror, copy_range.target, known.target_end)

@@ -15,7 +15,7 @@ from airflow_mirror.wire.single import read_batches
 _BATCHES = 64  # compare at most this many batches; the rest is left to the copier that wrote them
 
 
-def same_topic(found: str | UnknownTopic, one: CopyRange, since: int, position: int) -> None:
+def same_topic(found: str | UnknownTopic, copy_range: CopyRange, since: int, position: int) -> None:
     """Check the source topic's id (`opening.check_same_topic`) during the copy.
 
     :param found: the topic's current id, or the error that says why it has none.
@@ -23,7 +23,7 @@ def same_topic(found: str | UnknownTopic, one: CopyRange, since: int, position: 
     :raises SourceGone: names the offsets that may be the new topic's, or else those from `opening.affected`.
     """
     try:
-        check_same_topic(found, one, lambda: position)
+        check_same_topic(found, copy_range, lambda: position)
     except SourceGone as e:
         # Nothing was copied between the two looks: what was copied is all of the old topic.
         if position <= since:
@@ -33,7 +33,7 @@ def same_topic(found: str | UnknownTopic, one: CopyRange, since: int, position: 
 
 
 def not_foreign(
-    source: WireCluster, target: WireCluster, one: CopyRange, ours: int, start: int, end: int, isolation: int
+    source: WireCluster, target: WireCluster, copy_range: CopyRange, ours: int, start: int, end: int, isolation: int
 ) -> None:
     """Compare the records appended to the target in [start, end), since our last acknowledged write, with the source.
 
@@ -46,16 +46,18 @@ def not_foreign(
     """
     at = start
     # All of it is below the end that the opening has read, where nothing is appended any more.
-    for number, (raw, _aborted) in enumerate(read_batches(target, one.target, start, end, isolation=READ_UNCOMMITTED)):
+    for number, (raw, _aborted) in enumerate(
+        read_batches(target, copy_range.target, start, end, isolation=READ_UNCOMMITTED)
+    ):
         # Our own lost answer is one batch. More of them are another copier's, which has compared before it wrote, as we
         # do.
         if number >= _BATCHES:
             return
         stop = min(raw.next_offset, end)
-        wrong = _first_wrong(source, one, raw, ours, at, stop, isolation)
+        wrong = _first_wrong(source, copy_range, raw, ours, at, stop, isolation)
         if wrong is not None:
             raise ForeignData(
-                one.target_topic, one.target.partition, wrong, end,
+                copy_range.target_topic, copy_range.target.partition, wrong, end,
                 f"the record written at offset {wrong} during this copy is not the source's",
                 "Another writer appended to the target. Stop it, then delete the target topic and copy it again.",
             )  # fmt: skip
@@ -63,13 +65,15 @@ def not_foreign(
 
 
 def _first_wrong(
-    source: WireCluster, one: CopyRange, raw: RawBatch, ours: int, start: int, end: int, isolation: int
+    source: WireCluster, copy_range: CopyRange, raw: RawBatch, ours: int, start: int, end: int, isolation: int
 ) -> int | None:
     header = raw.header
     # A marker takes an offset: if the source has a record there, it would be missing.
     is_data = header is None or not header.is_control
-    copies = {r.offset: r for r in decoded(raw, one.target, "target") if start <= r.offset < end} if is_data else {}
-    originals = committed_records(source, one.source, start, end, isolation)
+    copies = (
+        {r.offset: r for r in decoded(raw, copy_range.target, "target") if start <= r.offset < end} if is_data else {}
+    )
+    originals = committed_records(source, copy_range.source, start, end, isolation)
     # By the header: no client of ours writes magic 0 or 1.
     foreign = header is None or header.producer_id != ours
     for offset in range(start, end):

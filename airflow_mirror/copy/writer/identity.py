@@ -28,13 +28,13 @@ def data_producer_id(mirror: str, tp: TopicPartition) -> int:
     return _OURS | (xxhash.xxh3_64_intdigest(f"data\0{mirror}\0{tp.topic}\0{tp.partition}".encode()) >> 2)
 
 
-def writer_of(mirror: str, one: CopyRange) -> int:
+def writer_of(mirror: str, copy_range: CopyRange) -> int:
     """Return the producer id for the records of ``one``; with key partitioning, ranges share a target partition."""
-    if one.key_partitions is None:
-        return data_producer_id(mirror, one.target)
+    if copy_range.key_partitions is None:
+        return data_producer_id(mirror, copy_range.target)
     # Each range has sequences of its own, which a broker checks by producer id and partition: two ranges under one id
     # would refuse each other's batches.
-    return _OURS | (xxhash.xxh3_64_intdigest(f"by key\0{mirror}\0{one.map_key}".encode()) >> 2)
+    return _OURS | (xxhash.xxh3_64_intdigest(f"by key\0{mirror}\0{copy_range.map_key}".encode()) >> 2)
 
 
 def filler_producer_id(mirror: str, tp: TopicPartition) -> int:

@@ -178,18 +178,18 @@ def fence_returned(
     :raises TryAgain: a broker does not know the topics yet, or does not answer; call it again.
     :raises NeedsHuman: it was lifted, or it was proven and is gone.
     """
-    source, life = on.source.admin, on.target.ledger
+    source, ledger = on.source.admin, on.target.ledger
     plan, decided = failed_over(on.target, mirror)
     require_source(source, plan)
     record = Record(on.target.state(CUT.below(mirror)), mirror, decided.attempt)
     # From here on it is on record that a fence may be there. Dies behind it: the next process that stands by finds it,
     # and goes on by what it says; a person who lifts fences finds it as well.
     raised = _decided(on, plan, decided, fence)
-    kept = ReportStore(on.target.reports(mirror), mirror, raised.state.run, None)
+    store = ReportStore(on.target.reports(mirror), mirror, raised.state.run, None)
     # By the attempt's id. Before the first rule, since arming and rollback read the cut in it in the place of fenced
     # ends.
     # Two that stand by may both write it: of one attempt, with one cut, so either one serves.
-    report = raised.report = kept.of(raised.state.id) or _begun(plan, raised, record.cut(), kept)
+    report = raised.report = store.of(raised.state.id) or _begun(plan, raised, record.cut(), store)
     assert report.fence is not None
     noted = record.returned()
     # Both: one that died between the proof and the note lists again what the source took.
@@ -203,17 +203,19 @@ def fence_returned(
             "'airflow-mirror failover --after' lists what they wrote; keep them away by other means.",
         )
     if noted is not None and is_proven:
-        noted = _seen_since(on, plan, raised, kept, limits or Limits(), log, record) or noted
-        kept.add_to_chain(report, life, signer, log.warning)  # the process that has fenced it may have died just before
+        noted = _seen_since(on, plan, raised, store, limits or Limits(), log, record) or noted
+        store.add_to_chain(
+            report, ledger, signer, log.warning
+        )  # the process that has fenced it may have died just before
         return known(Returned)(noted)
     # Not proven yet, and perhaps half raised by one that died: rules are a set, so all of them are created once more.
     if not raised.intent.spared:  # else it was up, and somebody has let the mirror in since
         # A person lifts it, or another process swaps it, meanwhile: the permit refuses what comes behind that, and what
         # was sent already is taken back unless a fence stands (`Raised.take_back`).
-        raised.raise_rules(permit(life, mirror, raised.state))
+        raised.raise_rules(permit(ledger, mirror, raised.state))
     log.info("the fence is raised; waiting until every broker lists it, and the source's logs stand still")
     # In memory until the report is saved below: one that dies in between proves it again.
-    _prove(on, plan, raised, kept, limits or Limits(), log)
+    _prove(on, plan, raised, store, limits or Limits(), log)
     assert report.fence.proven is not None
     # Behind the proof: what is counted now is all that the source will ever have taken.
     took = counted(source, beyond(source, plan, record.cut().offsets))
@@ -231,13 +233,13 @@ def fence_returned(
     report.groups = _groups(source, plan)
     # Arming trusts this: that it is proven, which transactions are unseen, where the groups stood. Dies before it: done
     # again.
-    kept.save(report)
-    kept.add_to_chain(report, life, signer, log.warning)
+    store.save(report)
+    store.add_to_chain(report, ledger, signer, log.warning)
     return found
 
 
 def _seen_since(
-    on: Platform, plan: Plan, raised: Raised, kept: ReportStore, limits: Limits, log: Log, record: Record
+    on: Platform, plan: Plan, raised: Raised, store: ReportStore, limits: Limits, log: Log, record: Record
 ) -> dict[str, Any] | None:  # fmt: skip
     """Prove again a fence whose proof could not see all transactions, once they can be seen; return the new note.
 
@@ -250,13 +252,13 @@ def _seen_since(
     if not report.fence.unseen or raised.intent.spared or unseen_because(raised.fence, source):
         return None
     log.info("transactions can be seen on the source by now: its fence is proven again")
-    _prove(on, plan, raised, kept, limits, log)
+    _prove(on, plan, raised, store, limits, log)
     # Markers may have come since. The groups stay as they were first found: whoever moved since has read on the source.
     took = counted(source, beyond(source, plan, record.cut().offsets))
     found = noted | {"offsets": sum(one.offsets for one in took), "took": first_lines(map(str, took), _LISTED)}
     record.write_returned(found)
     # Last, as the first time. Dies before it: still unseen, and done again.
-    kept.save(report)
+    store.save(report)
     return found
 
 
@@ -265,8 +267,8 @@ def _decided(on: Platform, plan: Plan, failed_over: Direction, fence: Fence) -> 
 
     What it changes is decided once it was looked for others: who finds it decided, after a death, may raise it.
     """
-    name, run, life = plan.mirror.name, RETURNED + failed_over.attempt, on.target.ledger
-    there = fence_state(life.values(), name)
+    name, run, ledger = plan.mirror.name, RETURNED + failed_over.attempt, on.target.ledger
+    there = fence_state(ledger.values(), name)
     # Decided by a call before, which may be alive beside this one: its intent counts. Without rules it had not looked
     # yet.
     if there is not None and there.run == run:
@@ -288,7 +290,7 @@ def _decided(on: Platform, plan: Plan, failed_over: Direction, fence: Fence) -> 
         name=fence.kind, intent=replace(intent, pending=True).value(), phase=OPENED,
     )  # fmt: skip
     # Decided before the name: dies behind it, nothing is there, and the next try goes on from this record.
-    raised = Raised.of(on, name, stand_behind_open(life, name, mine, failed_over), fence, None)
+    raised = Raised.of(on, name, stand_behind_open(ledger, name, mine, failed_over), fence, None)
     if not raised.intent.pending or raised.state.phase != OPENED:
         return raised  # somebody was faster; what was described may be rules of another process that stands by
     try:
@@ -296,11 +298,11 @@ def _decided(on: Platform, plan: Plan, failed_over: Direction, fence: Fence) -> 
             # Begun by a call before, which may only be slow: it would raise rules by its own look for others, while this
             # one has taken back the name by which those step back. With its owner gone from the record its permits
             # refuse.
-            raised.state = go_on_opening(life, name, raised.state, me, {})
+            raised.state = go_on_opening(ledger, name, raised.state, me, {})
         # Dies behind it: a name. The next try names it again, which does nothing, and looks for others anew.
-        raised.claim(others, permit(life, name, raised.state))
+        raised.claim(others, permit(ledger, name, raised.state))
         # Before the first rule: whoever lifts it from here on finds all of them in what is decided.
-        raised.intent, raised.state = intent, change_intent(life, name, raised.state, intent.value())
+        raised.intent, raised.state = intent, change_intent(ledger, name, raised.state, intent.value())
     except CutoverTakenOver:  # by another process that stands by as well, or by whoever lifts
         return _decided(on, plan, failed_over, fence)
     except FencedByAnother:
@@ -309,12 +311,12 @@ def _decided(on: Platform, plan: Plan, failed_over: Direction, fence: Fence) -> 
             # name stands until a later try raises this fence. Frozen before its bytes: by then another process may have
             # raised it, or goes on with that name, and is who takes it back.
             with suppress(CutoverTakenOver):
-                fence.forget(raised.name, permit(life, name, raised.state))
+                fence.forget(raised.name, permit(ledger, name, raised.state))
         raise
     return raised
 
 
-def _begun(plan: Plan, raised: Raised, cut: Cut, kept: ReportStore) -> CutoverReport:
+def _begun(plan: Plan, raised: Raised, cut: Cut, store: ReportStore) -> CutoverReport:
     """Keep the fence's report, with the cut in the place of the fenced ends."""
     by, now = ACLS if raised.fence.kind == AclFence.kind else CHECK, time.time()
     record = FenceRecord(
@@ -327,11 +329,11 @@ def _begun(plan: Plan, raised: Raised, cut: Cut, kept: ReportStore) -> CutoverRe
         ends=ends,
     )  # fmt: skip
     # Dies before it: the decision has all that a lifting needs, and the next try writes it before it raises a rule.
-    kept.save(report)
+    store.save(report)
     return report
 
 
-def _prove(on: Platform, plan: Plan, raised: Raised, kept: ReportStore, limits: Limits, log: Log) -> None:
+def _prove(on: Platform, plan: Plan, raised: Raised, store: ReportStore, limits: Limits, log: Log) -> None:
     """Prove the fence as a cutover does, of the topics that are there. Its own report keeps the cut as its ends."""
     there = topics_there(on.source.admin, plan)
     topics = (t for t in plan.topics if t.source_topic in there)
@@ -339,7 +341,7 @@ def _prove(on: Platform, plan: Plan, raised: Raised, kept: ReportStore, limits: 
     report = raised.report
     assert report is not None and report.fence is not None
     run = Attempt(
-        request=CutoverRequest(plan=found, limits=limits), kept=kept, log=log, up=raised.state, intent=raised.intent,
+        request=CutoverRequest(plan=found, limits=limits), store=store, log=log, up=raised.state, intent=raised.intent,
         clusters=Clusters(on=on, fence=raised.fence, verify=lambda _: []), stop=on.event(),
         report=CutoverReport(mirror=plan.mirror.name, plan_hash=plan.hash, fence=report.fence),
     )  # fmt: skip

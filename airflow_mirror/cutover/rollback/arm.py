@@ -115,7 +115,7 @@ class Armed:
 
 
 def arm(
-    on: Platform, report_of: ReportStore, plan: Plan, *, exclude_topics: Collection[str] = (), check_only: bool = False,
+    on: Platform, store: ReportStore, plan: Plan, *, exclude_topics: Collection[str] = (), check_only: bool = False,
     connections: tuple[str, str] | None = None, dag: str | None = None, planner: Callable[..., Plan] = build,
 ) -> Armed:  # fmt: skip
     """Arm the way back of a finished cutover; see the module. May be repeated: what is armed stays as it is.
@@ -123,7 +123,7 @@ def arm(
     Anew where the reverse mirror was retired before it has copied anything.
 
     :param on: its source, which is to be a target, and its target, which applications write to.
-    :param report_of: that cutover. :param plan: its plan.
+    :param store: that cutover. :param plan: its plan.
     :param exclude_topics: that the reverse mirror leaves out. What is armed stays as it is, whatever this says by then.
     :param check_only: change nothing.
     :param connections: ids of the source's and the target's connections, where they are others than in the mirror: an
@@ -136,8 +136,8 @@ def arm(
     :raises FenceNotLifted: an earlier fence of the reverse mirror's own is not all down; call it again.
     :raises TryAgain: a cluster does not answer; call it again.
     """
-    name, run = plan.mirror.name, report_of.run
-    report = report_of.load()
+    name, run = plan.mirror.name, store.run
+    report = store.load()
     source, target, here, there = on.source.admin, on.target.admin, on.target.ledger, on.source.ledger
     require_source(source, plan)
     decided = direction(here.values(), name)
@@ -153,7 +153,7 @@ def arm(
         # A call before has decided, and perhaps died behind that: nothing is chosen anew, only completed. Its last plan
         # was decided before the direction; where that is gone by now (and the ledger is not) the mirror was retired.
         if not noted or ledger_store.last_hash(noted, reverse_name(name)) is not None:
-            return _complete(on, report_of, plan, decided, former, check_only=check_only)
+            return _complete(on, store, plan, decided, former, check_only=check_only)
         # Chosen anew, behind the checks of the first time: by them nobody has written there since the cut.
         before = [f"{retired(name, decided)}. It is armed anew only if nothing was copied back"]
     fence_decided = fence_state(here.values(), name)
@@ -197,7 +197,7 @@ def arm(
     create_target_topics(reverse, source, permit(here, name, fence_decided))
     # Before the direction: once that is decided the target may be lost at any moment, and its fence has to be liftable
     # without.
-    copy_fence(on, report_of, plan)
+    copy_fence(on, store, plan)
     # Right before it is kept: the old source's retention goes on, behind the fence as well, until its topics are on hold.
     reverse = from_log_starts(reverse, source)
     # The plan before the decision that names it: who reads that decision finds the plan, whoever died in between.
@@ -208,7 +208,7 @@ def arm(
         generation=_next(decided, direction(there.values(), reverse_name(name))), primary=plan.target_cluster_id, by=BY,
         attempt=run, plan=reverse.hash, at=datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
-    return _complete(on, report_of, plan, _decide(here, name, decided, wanted), former)
+    return _complete(on, store, plan, _decide(here, name, decided, wanted), former)
 
 
 def cutover_of(mirror: str, on: Side) -> tuple[ReportStore, Plan]:
@@ -317,7 +317,7 @@ def _decide(here: Decisions, mirror: str, before: Direction | None, wanted: Dire
 
 
 def _complete(
-    on: Platform, report_of: ReportStore, plan: Plan, decided: Direction, former: FenceState | None, *,
+    on: Platform, store: ReportStore, plan: Plan, decided: Direction, former: FenceState | None, *,
     check_only: bool = False,
 ) -> Armed:  # fmt: skip
     """Complete what is decided: the source's topics are the reverse mirror's.
@@ -325,7 +325,7 @@ def _complete(
     :param former: the reverse mirror's own fence, as it was when no later direction than ours was known.
     :raises NoWayBack: somebody else's cutover was decided about meanwhile, or the fence is down.
     """
-    report, source, there, run = report_of.load(), on.source.admin, on.source.ledger, report_of.run
+    report, source, there, run = store.load(), on.source.admin, on.source.ledger, store.run
     gone = NoWayBack(plan.mirror.name, ["the fence of the old source is gone, or incomplete: others may write there"])
 
     def kept_fence() -> FenceState:

@@ -12,14 +12,14 @@ from airflow_mirror.plan import ledger_store
 from airflow_mirror.plan.model import Plan
 
 
-def copy_fence(on: Platform, report_of: ReportStore, plan: Plan) -> None:
+def copy_fence(on: Platform, store: ReportStore, plan: Plan) -> None:
     """Keep what is decided about a fence, its plan and its report on the old source as well.
 
     Should the target be lost, the fence is lifted from there: ``lift-fence --target`` the old source.
 
     :raises InputError: a mirror of the same name, whose target the old source is, has a fence.
     """
-    name, report, source_ledger = plan.mirror.name, report_of.load(), on.source.ledger
+    name, report, source_ledger = plan.mirror.name, store.load(), on.source.ledger
     state = fence_state(on.target.ledger.values(), name)
     # Who closes the fence behind this look, or dies before a copy of that, leaves one here that says `opened`: it names
     # rules that are gone, and a person who lifts by it finds none to delete.
@@ -33,7 +33,7 @@ def copy_fence(on: Platform, report_of: ReportStore, plan: Plan) -> None:
     note_copy(source_ledger, name, state, older_copy(on, plan, state, source_ledger.values()))
     # Dies before it: the copy has no report that says it has ended, so it is lifted on a person's word alone
     # (`lifting._closed`), until the next call writes it.
-    ReportStore(on.source.reports(name), name, report_of.run, None).save(report)
+    ReportStore(on.source.reports(name), name, store.run, None).save(report)
 
 
 def older_copy(on: Platform, plan: Plan, state: FenceState, noted: Values) -> FenceState | None:

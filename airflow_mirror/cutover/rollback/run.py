@@ -46,7 +46,7 @@ class WayBack:
     """An armed way back, as both clusters' ledgers tell it.
 
     :param mirror: the mirror that was cut over. :param plan: of its reverse. :param decided: when it was armed.
-    :param report_of: the cutover that is rolled back.
+    :param store: of the cutover that is rolled back.
     :param accepted: groups whose positions on the target count in any case, also if they stand still with members and
         lag.
     """
@@ -85,13 +85,13 @@ def way_back(mirror: str, on: Platform, accepted: Collection[str] = ()) -> WayBa
 
 
 def roll_back(
-    way: WayBack, request: CutoverRequest, clusters: Clusters, kept: ReportStore, *, log: Log = _LOG,
+    way: WayBack, request: CutoverRequest, clusters: Clusters, store: ReportStore, *, log: Log = _LOG,
     stop: threading.Event | None = None, signer: Signer | None = None, additions: Additions = ALONE,
 ) -> CutoverReport:  # fmt: skip
     """Roll back; a call for a finished rollback compares once more, and completes it.
 
     :param request: of the reverse mirror's cutover, of the plan of ``way``; its fence is kept in any case.
-    :param clusters: of the reverse mirror: its source is fenced, its target opened. :param kept: of the reverse mirror.
+    :param clusters: of the reverse mirror: its source is fenced, its target opened. :param store: of the reverse mirror.
     :param additions: its ``require`` is asked before what a rollback itself asks, and its ``clients``; the rest is ours.
     :raises RollbackRefused: before anything was touched. Other errors as :func:`run_cutover` and
         :func:`lift_leftover_fence`; after it the old source is still fenced, and the next call lifts that.
@@ -101,14 +101,14 @@ def roll_back(
     # Kept in any case: the cluster that is left must not be written to, or it would have records that the other lacks.
     request = replace(request, keep_fence=True, accept_still_groups=still, is_rollback=True)
     return run_cutover(
-        request, clusters, kept, log=log, stop=stop, signer=signer,
+        request, clusters, store, log=log, stop=stop, signer=signer,
         additions=replace(
             additions,
             # Before its fence: what a person has to decide about costs no second of it.
             require=partial(_require, way, on.source.admin, on.target.admin, log, additions.require),
             # In the very record that opens the old source: in one of its own, a process that dies in between leaves an
             # open cluster that every ledger calls the old one, and a tail that may copy into it.
-            decide_with=partial(turned, way, kept.run),
+            decide_with=partial(turned, way, store.run),
             # Behind that record nothing is undone. Dies before this: both clusters are shut, guards call a person, and
             # the next call of the run comes here.
             afterwards=partial(_open_source, way, on, log),

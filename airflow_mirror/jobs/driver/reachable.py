@@ -23,12 +23,12 @@ def check_reachable(ranges: Sequence[CopyRange], target: WireCluster, mirror: st
     kept = [r.target for r in ranges if not r.is_mapped]
     begins, ends = target.log_starts(kept), target.high_watermarks(kept)
 
-    def begin(one: CopyRange) -> int | None:
+    def begin(copy_range: CopyRange) -> int | None:
         """Return the source offset at which the copy of a partition began."""
-        if one.is_mapped:
-            return store.source_start(target, one)
+        if copy_range.is_mapped:
+            return store.source_start(target, copy_range)
         # An empty target log can begin anywhere.
-        return begins[one.target] if ends[one.target] > begins[one.target] else None
+        return begins[copy_range.target] if ends[copy_range.target] > begins[copy_range.target] else None
 
     begun = [(one, at) for one in ranges if (at := begin(one)) is not None and one.start_offset < at]
     if begun:

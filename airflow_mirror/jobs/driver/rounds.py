@@ -228,6 +228,6 @@ def copy_in_rounds(
     return list(totals.values())
 
 
-def _goes_on(totals: Mapping[tuple[str, int, int], PartitionResult], one: CopyRange) -> bool:
-    found = totals.get((one.source_topic, one.partition, one.target.partition))
+def _goes_on(totals: Mapping[tuple[str, int, int], PartitionResult], copy_range: CopyRange) -> bool:
+    found = totals.get((copy_range.source_topic, copy_range.partition, copy_range.target.partition))
     return found is None or not (found.done or found.error)

@@ -74,8 +74,8 @@ class World:
     def ask(self, ranges: Iterable[CopyRange] = RANGES) -> dict[CopyRange, Answers | MirrorError]:
         return ask(cast("WireCluster", self.source), cast("WireCluster", self.target), ranges)
 
-    def answers(self, one: CopyRange) -> Answers:
-        told = self.ask()[one]
+    def answers(self, copy_range: CopyRange) -> Answers:
+        told = self.ask()[copy_range]
         assert isinstance(told, Answers)
         return told
 

@@ -32,8 +32,8 @@ def last_batch(producer_id: int, end: int) -> RawBatch:
 class Target:
     """A partition with [0, end) of one producer's records; remembers how it was primed."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, one: CopyRange, end: int, producer_id: int) -> None:
-        self.one, self.end, self.producer_id = one, end, producer_id
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, copy_range: CopyRange, end: int, producer_id: int) -> None:
+        self.one, self.end, self.producer_id = copy_range, end, producer_id
         self.primed: list[tuple[int, int]] = []
         monkeypatch.setattr(identical.journal, "read", self._read)  # type: ignore[attr-defined]
         monkeypatch.setattr(identical, "ask_again", lambda *_: None)

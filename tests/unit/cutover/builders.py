@@ -160,9 +160,9 @@ class Leases:
         assert self.holder is not None
         self.holder, self.is_job = (self.holder[0], self.holder[1] + 2), True
 
-    def _pause(self, run: Attempt, seconds: float | None) -> None:
-        self.clock += run.limits.poll_s if seconds is None else seconds
-        run.check_stop()
+    def _pause(self, attempt: Attempt, seconds: float | None) -> None:
+        self.clock += attempt.limits.poll_s if seconds is None else seconds
+        attempt.check_stop()
 
     def _take(
         self, _target: object, mirror: str, *, to_end: bool = False, short: TransactionDescription | None = None
@@ -207,10 +207,10 @@ def ledger_of(run_dir: Path) -> MemoryLedger:
     return MemoryLedger(_decisions_of(run_dir))
 
 
-def dir_of(run: Attempt) -> Path:
+def dir_of(attempt: Attempt) -> Path:
     """The directory of a run."""
-    assert run.kept.directory is not None
-    return run.kept.directory
+    assert attempt.store.directory is not None
+    return attempt.store.directory
 
 
 def kept_in(run_dir: Path) -> ReportStore:
@@ -239,35 +239,39 @@ def platform_in(run_dir: Path, source: Any = None, target: Any = None, ledger: A
     return Platform(GivenSide(Acls() if source is None else source, MemoryLedger()), there)
 
 
-def go_up(run: Attempt) -> None:
+def go_up(attempt: Attempt) -> None:
     """Decide that the fence of a run is up."""
-    run.before = fence_state(run.life.values(), run.mirror.name)
-    if run.intent.topics == ():
-        run.intent = Intent(topics=tuple(run.topics))
-    run.report.id = run.me
-    run.up = FenceState(
-        run=run.kept.run, attempt=run.report.attempt, id=run.me, plan=run.plan.hash, revision=run.plan.revision,
-        owner=run.me, max_fence_s=run.limits.max_fence_s, kind=getattr(run.fence, "kind", "acl"),
-        intent=run.intent.value(), kept=run.request.keep_fence, process=run.report.process or {},
+    attempt.before = fence_state(attempt.ledger.values(), attempt.mirror.name)
+    if attempt.intent.topics == ():
+        attempt.intent = Intent(topics=tuple(attempt.topics))
+    attempt.report.id = attempt.me
+    attempt.up = FenceState(
+        run=attempt.store.run, attempt=attempt.report.attempt, id=attempt.me, plan=attempt.plan.hash,
+        revision=attempt.plan.revision, owner=attempt.me, max_fence_s=attempt.limits.max_fence_s,
+        kind=getattr(attempt.fence, "kind", "acl"), intent=attempt.intent.value(),
+        kept=attempt.request.keep_fence, process=attempt.report.process or {},
     )  # fmt: skip
-    run.until_ms = decision.go_up(run.life, run.mirror.name, run.up, run.before, run.turned)
+    attempt.until_ms = decision.go_up(attempt.ledger, attempt.mirror.name, attempt.up, attempt.before, attempt.turned)
 
 
-def not_kept(run: Attempt) -> None:
+def not_kept(attempt: Attempt) -> None:
     """Let it have been decided that the fence of a run is lifted once its target is open."""
-    name = run.mirror.name
-    run.life.decide(lambda values: {FENCE.key(name): {**cast("Any", FENCE.at(values, name)), "kept": False}})
-    run.up = fence_state(run.life.values(), name)
+    name = attempt.mirror.name
+    attempt.ledger.decide(lambda values: {FENCE.key(name): {**cast("Any", FENCE.at(values, name)), "kept": False}})
+    attempt.up = fence_state(attempt.ledger.values(), name)
 
 
 OPENED_AT = "2026-11-20T02:00:07+00:00"
 
 
-def open_behind(run: Attempt) -> None:
+def open_behind(attempt: Attempt) -> None:
     """Decide that the target behind a fence that is up is open, at ``OPENED_AT``."""
-    assert run.up is not None
-    ids, pin = {t.target_topic: f"id-{t.target_topic}" for t in run.plan.topics}, decision.Pin(direction=None, tail=None)
-    run.up = decision.open_behind(run.life, run.plan, run.up, ids, OPENED_AT, run.until_ms, pin)
+    assert attempt.up is not None
+    ids, pin = (
+        {t.target_topic: f"id-{t.target_topic}" for t in attempt.plan.topics},
+        decision.Pin(direction=None, tail=None),
+    )
+    attempt.up = decision.open_behind(attempt.ledger, attempt.plan, attempt.up, ids, OPENED_AT, attempt.until_ms, pin)
 
 
 def a_run(tmp_path: Path, fence: Any, source: Any = None) -> Attempt:
@@ -277,13 +281,13 @@ def a_run(tmp_path: Path, fence: Any, source: Any = None) -> Attempt:
     return Attempt(
         request=CutoverRequest(plan=plan, limits=limits, accept_ledger_writers=["User:*"]),
         clusters=Clusters(on=on, fence=fence, verify=lambda _: []),
-        report=CutoverReport(mirror="flow", plan_hash=plan.hash), kept=kept_in(tmp_path),
+        report=CutoverReport(mirror="flow", plan_hash=plan.hash), store=kept_in(tmp_path),
         before=fence_state(on.target.ledger.values(), plan.mirror.name),
     )  # fmt: skip
 
 
-def want(run: Attempt, **changed: Any) -> None:
+def want(attempt: Attempt, **changed: Any) -> None:
     """Change what is wanted of a run, or what it is done with. :param changed: fields of either, or of Additions."""
     for name, value in changed.items():
-        part = next(p for p in ("request", "clusters", "additions") if hasattr(getattr(run, p), name))
-        setattr(run, part, replace(getattr(run, part), **{name: value}))
+        part = next(p for p in ("request", "clusters", "additions") if hasattr(getattr(attempt, p), name))
+        setattr(attempt, part, replace(getattr(attempt, part), **{name: value}))

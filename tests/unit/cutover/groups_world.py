@@ -85,18 +85,18 @@ class World:
         """Decide that its topics are its own, and its fence is up."""
         for tp in ENDS:
             one = Owned(topic_id="", mirror=self.run.mirror.name, source_id=self.run.plan.source_cluster_id)
-            self.run.life.decide(lambda _, tp=tp, one=one: {TOPIC.key(tp.topic): one.value()})
+            self.run.ledger.decide(lambda _, tp=tp, one=one: {TOPIC.key(tp.topic): one.value()})
         go_up(self.run)
         self.run.may_set = unfenced
 
 
-def rested(run: Attempt) -> dict[str, str]:
+def rested(attempt: Attempt) -> dict[str, str]:
     """Wait for all groups; return why each is at rest."""
-    return {group: one.why for part in groups_at_rest.come_to_rest(run) for group, one in part.items()}
+    return {group: one.why for part in groups_at_rest.come_to_rest(attempt) for group, one in part.items()}
 
 
-def restored(run: Attempt) -> str:
-    return restore_groups(run.on.target, run.report, unfenced)
+def restored(attempt: Attempt) -> str:
+    return restore_groups(attempt.on.target, attempt.report, unfenced)
 
 
 def at(positions: Positions) -> dict[TopicPartition, int]:

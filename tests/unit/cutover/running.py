@@ -50,11 +50,11 @@ def fenced(run_dir: Path, kind: str, outcome: str = reports.RUNNING) -> CutoverR
     report.steps = [StepRecord(name="fence", status="done", started=10.0)]
     ledger_of(run_dir).decide(lambda values: {"fence/flow": {**values["fence/flow"], "name": "ops.gate"}})
     if outcome == reports.DONE:
-        owner.up = fence_state(owner.life.values(), "flow")
+        owner.up = fence_state(owner.ledger.values(), "flow")
         open_behind(owner)
     if outcome == reports.BACKED_OUT:
         ledger_of(run_dir).decide(lambda values: {"fence/flow": {**values["fence/flow"], "phase": LIFTED}})
-    owner.kept.save(report)
+    owner.store.save(report)
     return report
 
 
@@ -80,14 +80,14 @@ class Steps:
         if name == self._broken:
             raise RuntimeError(name)
 
-    def _walk(self, run: Attempt) -> None:
+    def _walk(self, attempt: Attempt) -> None:
         self._note("walk")
-        run.report.fence = FenceRecord(
-            kind="callable", intent={"topics": []}, requested=10.0, opened=11.5, kept=run.request.keep_fence
+        attempt.report.fence = FenceRecord(
+            kind="callable", intent={"topics": []}, requested=10.0, opened=11.5, kept=attempt.request.keep_fence
         )
-        go_up(run)
-        open_behind(run)
-        run.report.outcome = reports.DONE
+        go_up(attempt)
+        open_behind(attempt)
+        attempt.report.outcome = reports.DONE
 
 
 def run_of(run_dir: Path, **options: Any) -> CutoverReport:

@@ -49,7 +49,7 @@ TURNED = Direction(generation=1, primary="t", by="failover", attempt="1", plan="
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Attempt:
+def attempt(tmp_path: Path) -> Attempt:
     """A run whose fence is described, and of whose mirror the ledger knows the plan."""
     run = a_run(tmp_path, None, Acls(rule("orders", "READ", "ALLOW"), rule("payments", "READ", "ALLOW")))
     keep(a_plan("orders", "payments"), target_of(tmp_path), ledger_of(tmp_path))
@@ -58,168 +58,172 @@ def run(tmp_path: Path) -> Attempt:
     return run
 
 
-def add(run: Attempt, *rules: Any) -> None:
-    run.source.create_acls([*rules], unfenced)
+def add(attempt: Attempt, *rules: Any) -> None:
+    attempt.source.create_acls([*rules], unfenced)
 
 
-def is_lifted(run: Attempt) -> None:
+def is_lifted(attempt: Attempt) -> None:
     """Decide that somebody has lifted the fence of a run."""
-    assert run.up is not None
-    lifting = begin_lifting(run.life, "flow", run.up, "guard")
+    assert attempt.up is not None
+    lifting = begin_lifting(attempt.ledger, "flow", attempt.up, "guard")
     assert lifting is not None
-    end_lifting(run.life, "flow", lifting)
+    end_lifting(attempt.ledger, "flow", lifting)
 
 
-def test_rules_of_a_fence_that_stands_are_explained_and_late_ones_are_not(run: Attempt) -> None:
-    assert unexplained(run.on, "flow") == []
-    go_up(run)
-    name = name_of("flow", run.kept.run, run.me)
-    run.fence.raise_(run.intent, name, unfenced)
-    assert unexplained(run.on, "flow") == []
-    AclFence(run.source).announce(name_of("flow", "earlier", "x"), unfenced)  # came late
-    (late,) = unexplained(run.on, "flow")
+def test_rules_of_a_fence_that_stands_are_explained_and_late_ones_are_not(attempt: Attempt) -> None:
+    assert unexplained(attempt.on, "flow") == []
+    go_up(attempt)
+    name = name_of("flow", attempt.store.run, attempt.me)
+    attempt.fence.raise_(attempt.intent, name, unfenced)
+    assert unexplained(attempt.on, "flow") == []
+    AclFence(attempt.source).announce(name_of("flow", "earlier", "x"), unfenced)  # came late
+    (late,) = unexplained(attempt.on, "flow")
     assert late.name == name_of("flow", "earlier", "x")
-    (said,) = told_unexplained(run.on, "flow", print)
+    (said,) = told_unexplained(attempt.on, "flow", print)
     assert f"DENY READ on group {late.name} for" in said
     with pytest.raises(CutoverTakenOver):
-        lift_unexplained(run.on, "flow", [late])  # while a fence stands, nobody's rules are removed
+        lift_unexplained(attempt.on, "flow", [late])  # while a fence stands, nobody's rules are removed
 
 
-def test_late_rule_of_a_fence_that_was_lifted_is_found_and_removed_and_the_sites_own_is_not(run: Attempt) -> None:
-    add(run, rule("payments", "WRITE", "DENY"))  # the site's own
-    run.intent = described(run)
-    go_up(run)
-    is_lifted(run)
-    add(run, DENY)
-    assert unexplained(run.on, "flow") == [DENY]
+def test_late_rule_of_a_fence_that_was_lifted_is_found_and_removed_and_the_sites_own_is_not(attempt: Attempt) -> None:
+    add(attempt, rule("payments", "WRITE", "DENY"))  # the site's own
+    attempt.intent = described(attempt)
+    go_up(attempt)
+    is_lifted(attempt)
+    add(attempt, DENY)
+    assert unexplained(attempt.on, "flow") == [DENY]
     said: list[str] = []
-    assert [line.split(" for ")[0] for line in told_unexplained(run.on, "flow", lambda *a: said.append(str(a)))] == [
+    assert [line.split(" for ")[0] for line in told_unexplained(attempt.on, "flow", lambda *a: said.append(str(a)))] == [
         "DENY WRITE on topic orders"
     ]
-    run.before = fence_state(run.life.values(), "flow")
+    attempt.before = fence_state(attempt.ledger.values(), "flow")
     with pytest.raises(FenceStands, match="orders: late, or by you"):
-        described(run)
-    assert lift_unexplained(run.on, "flow", [DENY]) == [DENY]
-    assert described(run).held == {"payments"} and unexplained(run.on, "flow") == [] and said == []
+        described(attempt)
+    assert lift_unexplained(attempt.on, "flow", [DENY]) == [DENY]
+    assert described(attempt).held == {"payments"} and unexplained(attempt.on, "flow") == [] and said == []
 
 
-def test_late_rule_on_a_topic_that_left_the_plan_is_named_before_another_fence_goes_up(run: Attempt) -> None:
+def test_late_rule_on_a_topic_that_left_the_plan_is_named_before_another_fence_goes_up(attempt: Attempt) -> None:
     """Behind that nobody would look for it: it is looked for by the plan of the last fence."""
-    go_up(run)
-    is_lifted(run)
+    go_up(attempt)
+    is_lifted(attempt)
     late = rule("payments", "WRITE", "DENY")
-    add(run, late)
-    run.before = fence_state(run.life.values(), "flow")
-    want(run, plan=a_plan("orders"))
+    add(attempt, late)
+    attempt.before = fence_state(attempt.ledger.values(), "flow")
+    want(attempt, plan=a_plan("orders"))
     with pytest.raises(FenceStands, match="payments: late, or by you"):
-        described(run)
-    assert unexplained(run.on, "flow") == [late] == lift_unexplained(run.on, "flow", [late])
-    assert described(run).topics == ("orders",)
+        described(attempt)
+    assert unexplained(attempt.on, "flow") == [late] == lift_unexplained(attempt.on, "flow", [late])
+    assert described(attempt).topics == ("orders",)
 
 
-def test_rule_on_a_topic_that_left_the_plan_may_be_another_mirrors(run: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rule_on_a_topic_that_left_the_plan_may_be_another_mirrors(
+    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The topic was handed to that one, say, which keeps its fence for months."""
-    go_up(run)
-    is_lifted(run)
-    fence = AclFence(run.source)
+    go_up(attempt)
+    is_lifted(attempt)
+    fence = AclFence(attempt.source)
     fence.raise_(fence.intent(["payments"]), name_of("another", "monday", "x"), unfenced)
-    run.before = fence_state(run.life.values(), "flow")
-    want(run, plan=a_plan("orders"))
-    monkeypatch.setattr(run, "pause", lambda _: None)  # while another target's fence may get its rules
-    assert described(run).topics == ("orders",)
+    attempt.before = fence_state(attempt.ledger.values(), "flow")
+    want(attempt, plan=a_plan("orders"))
+    monkeypatch.setattr(attempt, "pause", lambda _: None)  # while another target's fence may get its rules
+    assert described(attempt).topics == ("orders",)
 
 
-def test_what_another_mirrors_fence_may_explain_is_said_quietly(run: Attempt) -> None:
-    add(run, DENY)
-    AclFence(run.source).announce(name_of("another", "monday", "x"), unfenced)
+def test_what_another_mirrors_fence_may_explain_is_said_quietly(attempt: Attempt) -> None:
+    add(attempt, DENY)
+    AclFence(attempt.source).announce(name_of("another", "monday", "x"), unfenced)
     with pytest.raises(FencedByAnother):
-        unexplained(run.on, "flow")
+        unexplained(attempt.on, "flow")
     said: list[str] = []
-    assert told_unexplained(run.on, "flow", lambda text, *values: said.append(text % values)) == []
+    assert told_unexplained(attempt.on, "flow", lambda text, *values: said.append(text % values)) == []
     assert "were not looked for" in said[0] and "another:monday" in said[0]
     with pytest.raises(FencedByAnother):
-        described(run)
+        described(attempt)
 
 
 NAMESAKE = name_of("flow", "r1", attempt_id("1", "another target"))
 
 
-def test_fence_of_a_mirror_of_this_name_to_another_target_is_another_mirrors(run: Attempt) -> None:
+def test_fence_of_a_mirror_of_this_name_to_another_target_is_another_mirrors(attempt: Attempt) -> None:
     """Its decision is in a ledger that nobody here can ask; 'lift-fence --unexplained' took its rules for leftovers."""
-    fence = AclFence(run.source)
+    fence = AclFence(attempt.source)
     fence.raise_(fence.intent(["payments"]), NAMESAKE, unfenced)
     fence.announce(NAMESAKE, unfenced)
     with pytest.raises(FencedByAnother, match="flow:r1:1@another target"):
-        unexplained(run.on, "flow")
+        unexplained(attempt.on, "flow")
     with pytest.raises(FencedByAnother):
-        lift_unexplained(run.on, "flow", [rule("payments", "WRITE", "DENY")])
+        lift_unexplained(attempt.on, "flow", [rule("payments", "WRITE", "DENY")])
     with pytest.raises(FencedByAnother):
-        described(run)
+        described(attempt)
     assert fence.is_up(fence.intent(["payments"]))
 
 
 def test_fence_of_a_mirror_of_this_name_to_another_target_refuses_no_cutover_of_other_topics(
-    run: Attempt, monkeypatch: pytest.MonkeyPatch
+    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fence = AclFence(run.source)
+    fence = AclFence(attempt.source)
     fence.raise_(fence.intent(["audit"]), NAMESAKE, unfenced)
-    assert unexplained(run.on, "flow") == [], "nor is its name a leftover"
-    monkeypatch.setattr(run, "pause", lambda _: None)  # while it may get its rules
-    run.intent = described(run)
-    go_up(run)
-    raised = Raised.by(run)
-    raised.claim(run.others, unfenced)
+    assert unexplained(attempt.on, "flow") == [], "nor is its name a leftover"
+    monkeypatch.setattr(attempt, "pause", lambda _: None)  # while it may get its rules
+    attempt.intent = described(attempt)
+    go_up(attempt)
+    raised = Raised.by(attempt)
+    raised.claim(attempt.others, unfenced)
     raised.raise_rules(unfenced)
     alone(raised, opened=False)()
     assert raised.begin("somebody") and raised.undo() and fence.is_up(fence.intent(["audit"]))
 
 
-def test_rules_that_another_mirrors_fence_has_found_since_they_were_listed_stay(run: Attempt) -> None:
+def test_rules_that_another_mirrors_fence_has_found_since_they_were_listed_stay(attempt: Attempt) -> None:
     """It takes them for the site's own, and opens its target behind them. A name of this mirror's own may go."""
-    names = AclFence(run.source)
+    names = AclFence(attempt.source)
     names.announce(name_of("flow", "earlier", "x"), unfenced)
-    add(run, DENY)
-    listed = unexplained(run.on, "flow")
+    add(attempt, DENY)
+    listed = unexplained(attempt.on, "flow")
     names.announce(name_of("another", "monday", "x"), unfenced)
     with pytest.raises(FencedByAnother, match="another:monday:x"):
-        lift_unexplained(run.on, "flow", listed)
-    assert DENY in run.source.acls  # type: ignore[attr-defined]
+        lift_unexplained(attempt.on, "flow", listed)
+    assert DENY in attempt.source.acls  # type: ignore[attr-defined]
     late_names = [acl for acl in listed if acl != DENY]
-    assert lift_unexplained(run.on, "flow", late_names) == late_names != []
+    assert lift_unexplained(attempt.on, "flow", late_names) == late_names != []
 
 
-def test_mirror_without_a_plan_has_nothing_to_explain(run: Attempt) -> None:
-    add(run, DENY)
-    assert unexplained(run.on, "nobody") == []
+def test_mirror_without_a_plan_has_nothing_to_explain(attempt: Attempt) -> None:
+    add(attempt, DENY)
+    assert unexplained(attempt.on, "nobody") == []
 
 
-def test_fence_that_goes_up_while_rules_are_listed_explains_them(run: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fence_that_goes_up_while_rules_are_listed_explains_them(
+    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     left = AclFence.left
 
     def meanwhile(self: AclFence, *given: Any) -> Any:
         found = left(self, *given)
-        if run.up is None:
-            go_up(run)
+        if attempt.up is None:
+            go_up(attempt)
         return found
 
     monkeypatch.setattr(AclFence, "left", meanwhile)
-    add(run, DENY)
-    assert unexplained(run.on, "flow") == [] and run.up is not None
+    add(attempt, DENY)
+    assert unexplained(attempt.on, "flow") == [] and attempt.up is not None
 
 
-def test_callable_fence_is_described_by_itself(run: Attempt) -> None:
-    run.fence = CallableFence(lambda: None, lambda: None)
-    add(run, DENY)
-    assert described(run).topics == ("orders", "payments")
+def test_callable_fence_is_described_by_itself(attempt: Attempt) -> None:
+    attempt.fence = CallableFence(lambda: None, lambda: None)
+    add(attempt, DENY)
+    assert described(attempt).topics == ("orders", "payments")
 
 
-def test_source_that_does_not_list_its_rules_is_no_alarm(run: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_that_does_not_list_its_rules_is_no_alarm(attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any, **__: Any) -> Any:
         raise RequestRefused("describe ACLs", 35, "UNSUPPORTED_VERSION")
 
-    monkeypatch.setattr(run.source, "describe_acls", refused)
+    monkeypatch.setattr(attempt.source, "describe_acls", refused)
     said: list[str] = []
-    assert told_unexplained(run.on, "flow", lambda text, *values: said.append(text % values)) == [] and len(said) == 1
+    assert told_unexplained(attempt.on, "flow", lambda text, *values: said.append(text % values)) == [] and len(said) == 1
 
 
 def behind(which: Attempt, **changes: Any) -> FenceState:
@@ -230,49 +234,49 @@ def behind(which: Attempt, **changes: Any) -> FenceState:
     return replace(one, **changes)
 
 
-def test_of_several_who_stand_behind_a_failover_the_first_decides(run: Attempt) -> None:
-    run.life.decide(lambda _: turn("flow", TURNED))
-    first = stand_behind_open(run.life, "flow", behind(run), TURNED)
-    assert stand_behind_open(run.life, "flow", behind(run, id="b"), TURNED) == first
+def test_of_several_who_stand_behind_a_failover_the_first_decides(attempt: Attempt) -> None:
+    attempt.ledger.decide(lambda _: turn("flow", TURNED))
+    first = stand_behind_open(attempt.ledger, "flow", behind(attempt), TURNED)
+    assert stand_behind_open(attempt.ledger, "flow", behind(attempt, id="b"), TURNED) == first
     with pytest.raises(FenceStands, match="its cutover 'returned' stands behind an open target"):
-        stand_behind_open(run.life, "flow", behind(run, run="another"), TURNED)
-    note_copy(run.life, "flow", replace(first, phase=LIFTED))
-    assert stand_behind_open(run.life, "flow", behind(run, run="another"), TURNED).run == "another"
+        stand_behind_open(attempt.ledger, "flow", behind(attempt, run="another"), TURNED)
+    note_copy(attempt.ledger, "flow", replace(first, phase=LIFTED))
+    assert stand_behind_open(attempt.ledger, "flow", behind(attempt, run="another"), TURNED).run == "another"
 
 
-def test_copy_of_a_fence_replaces_no_decision_about_a_mirror_of_the_same_name(run: Attempt) -> None:
+def test_copy_of_a_fence_replaces_no_decision_about_a_mirror_of_the_same_name(attempt: Attempt) -> None:
     """Two mirrors of one name in opposite directions: the other one's fence would be nobody's."""
-    go_up(run)
-    assert run.up is not None
-    copied = replace(run.up, id="A", run="theirs", phase=OPENED)
+    go_up(attempt)
+    assert attempt.up is not None
+    copied = replace(attempt.up, id="A", run="theirs", phase=OPENED)
     with pytest.raises(InputError, match="'flow': another mirror of this name"):
-        note_copy(run.life, "flow", copied)
-    assert fence_state(run.life.values(), "flow") == run.up
-    note_copy(run.life, "flow", copied, older=run.up)
+        note_copy(attempt.ledger, "flow", copied)
+    assert fence_state(attempt.ledger.values(), "flow") == attempt.up
+    note_copy(attempt.ledger, "flow", copied, older=attempt.up)
     note_copy(
-        run.life, "flow", again := replace(copied, intent={"bare": "0"})
+        attempt.ledger, "flow", again := replace(copied, intent={"bare": "0"})
     )  # of the same attempt, or over what is over
-    note_copy(run.life, "flow", replace(again, phase=LIFTED))
-    note_copy(run.life, "flow", run.up)
-    assert fence_state(run.life.values(), "flow") == run.up
+    note_copy(attempt.ledger, "flow", replace(again, phase=LIFTED))
+    note_copy(attempt.ledger, "flow", attempt.up)
+    assert fence_state(attempt.ledger.values(), "flow") == attempt.up
 
 
 @pytest.mark.parametrize("now", [None, replace(TURNED, generation=2, by="rollback")])
-def test_nobody_stands_behind_a_failover_that_is_no_more(run: Attempt, now: Direction | None) -> None:
+def test_nobody_stands_behind_a_failover_that_is_no_more(attempt: Attempt, now: Direction | None) -> None:
     if now is not None:
-        run.life.decide(lambda _: turn("flow", now))
+        attempt.ledger.decide(lambda _: turn("flow", now))
     with pytest.raises(MirrorCutOver):
-        stand_behind_open(run.life, "flow", behind(run), TURNED)
-    assert fence_state(run.life.values(), "flow") is None
+        stand_behind_open(attempt.ledger, "flow", behind(attempt), TURNED)
+    assert fence_state(attempt.ledger.values(), "flow") is None
 
 
 @pytest.mark.parametrize("gone", ["nothing", "fence", "lease", "direction"])
 def test_positions_are_set_while_fence_lease_and_direction_are_this_attempts(
-    run: Attempt, gone: str, monkeypatch: pytest.MonkeyPatch
+    attempt: Attempt, gone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A failover by force leaves the fence up, and whoever thaws may have taken the lease after it."""
-    go_up(run)
-    assert run.up is not None
+    go_up(attempt)
+    assert attempt.up is not None
     confirmed: list[Any] = []
 
     def confirm(token: Any) -> None:
@@ -280,39 +284,39 @@ def test_positions_are_set_while_fence_lease_and_direction_are_this_attempts(
         if gone == "lease":
             raise LeaseLost("airflow-mirror:flow:lease", 3, "epoch 5")
 
-    run.lease = "ours"  # type: ignore[assignment]
-    monkeypatch.setattr(run.on.target, "confirm_lease", confirm)
+    attempt.lease = "ours"  # type: ignore[assignment]
+    monkeypatch.setattr(attempt.on.target, "confirm_lease", confirm)
     if gone == "fence":
-        begin_lifting(run.life, "flow", run.up, "guard")
+        begin_lifting(attempt.ledger, "flow", attempt.up, "guard")
     if gone == "direction":
-        run.life.decide(lambda _: turn("flow", TURNED))
+        attempt.ledger.decide(lambda _: turn("flow", TURNED))
     if gone == "nothing":
-        run.may_set()
-        assert confirmed == ["ours"] and dir_of(run).name == run.kept.run
+        attempt.may_set()
+        assert confirmed == ["ours"] and dir_of(attempt).name == attempt.store.run
     else:
         with pytest.raises((CutoverTakenOver, LeaseLost)):
-            run.may_set()
+            attempt.may_set()
 
 
-def test_rules_that_an_attempt_was_about_to_make_are_looked_for_once_it_is_lifted(run: Attempt) -> None:
+def test_rules_that_an_attempt_was_about_to_make_are_looked_for_once_it_is_lifted(attempt: Attempt) -> None:
     """It has died before it decided that they are its own; those that are there came late, of the attempt before."""
-    run.intent = replace(run.intent, pending=True)
-    go_up(run)
-    is_lifted(run)
-    add(run, DENY)
-    assert unexplained(run.on, "flow") == [DENY]
+    attempt.intent = replace(attempt.intent, pending=True)
+    go_up(attempt)
+    is_lifted(attempt)
+    add(attempt, DENY)
+    assert unexplained(attempt.on, "flow") == [DENY]
 
 
-def test_fences_of_other_targets_keep_no_fence_up(run: Attempt) -> None:
+def test_fences_of_other_targets_keep_no_fence_up(attempt: Attempt) -> None:
     """They stand for months behind targets that were opened, and may be about any topics."""
-    fence, other = AclFence(run.source), name_of("other", "r1", "1")
+    fence, other = AclFence(attempt.source), name_of("other", "r1", "1")
     fence.raise_(fence.intent(["audit"]), other, unfenced)
-    go_up(run)
-    raised = Raised.by(run)
+    go_up(attempt)
+    raised = Raised.by(attempt)
     raised.claim(fence.others("flow", ""), unfenced)
     raised.raise_rules(unfenced)
     assert raised.begin("somebody") and raised.undo()
-    denied = {acl.name for acl in run.source.describe_acls(resource_type="TOPIC") if acl.permission == "DENY"}
+    denied = {acl.name for acl in attempt.source.describe_acls(resource_type="TOPIC") if acl.permission == "DENY"}
     assert denied == {"audit"} and fence.standing("flow", "") == {}
 
 
@@ -320,59 +324,59 @@ def test_fences_of_other_targets_keep_no_fence_up(run: Attempt) -> None:
     ("phase", "known", "steps_back"), [(OPENED, True, False), (OPENED, False, True), (LIFTED, False, False)]
 )
 def test_another_mirror_whose_plan_is_lost_may_be_about_any_topic(
-    run: Attempt, phase: str, known: bool, steps_back: bool
+    attempt: Attempt, phase: str, known: bool, steps_back: bool
 ) -> None:
     """Behind our own decision that the fence is up; its fault was raised there as ours."""
-    fence, plan = AclFence(run.source), a_plan("audit")
+    fence, plan = AclFence(attempt.source), a_plan("audit")
     fence.raise_(fence.intent(["audit"]), name_of("other", "r1", "1"), unfenced)
-    decide_other(run, plan, phase)
-    go_up(run)
+    decide_other(attempt, plan, phase)
+    go_up(attempt)
     if steps_back:
         with pytest.raises(FencedByAnother, match="other:r1:1"):
-            Raised.by(run).claim([], unfenced)
+            Raised.by(attempt).claim([], unfenced)
     else:
-        Raised.by(run).claim(fence.others("flow", "") if known else [], unfenced)
+        Raised.by(attempt).claim(fence.others("flow", "") if known else [], unfenced)
 
 
-def decide_other(run: Attempt, plan: Plan, phase: str) -> None:
+def decide_other(attempt: Attempt, plan: Plan, phase: str) -> None:
     """Decide that the mirror ``other`` has a fence of the topics of a plan."""
     its = FenceState(
         run="r1", attempt=1, id="1", plan=plan.hash, revision=plan.revision, owner="o", max_fence_s=60.0, phase=phase
     )  # fmt: skip
-    run.life.decide(lambda _: FENCE.put(asdict(its), "other"))
+    attempt.ledger.decide(lambda _: FENCE.put(asdict(its), "other"))
 
 
-def test_plan_of_a_kept_fence_is_not_read_again_behind_our_own(run: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_of_a_kept_fence_is_not_read_again_behind_our_own(attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each reading is one of the whole topic, and forty such fences stood at a source: `max_fence_s` ran meanwhile."""
-    fence, plan = AclFence(run.source), a_plan("audit")
-    target_of(dir_of(run)).write(in_pieces(f"plan/other/{plan.hash}", plan.to_json().encode()))
+    fence, plan = AclFence(attempt.source), a_plan("audit")
+    target_of(dir_of(attempt)).write(in_pieces(f"plan/other/{plan.hash}", plan.to_json().encode()))
     fence.raise_(fence.intent(["audit"]), name_of("other", "r1", "1"), unfenced)
-    decide_other(run, plan, OPENED)
-    run.intent, reads = described(run), list[str]()
-    go_up(run)
-    read = run.on.target.state
+    decide_other(attempt, plan, OPENED)
+    attempt.intent, reads = described(attempt), list[str]()
+    go_up(attempt)
+    read = attempt.on.target.state
 
     def counted(*prefixes: str, **patience: float) -> Any:
         reads.append(prefixes[0])
         return read(*prefixes, **patience)
 
-    monkeypatch.setattr(run.on.target, "state", counted)
-    Raised.by(run).claim(run.others, unfenced)
+    monkeypatch.setattr(attempt.on.target, "state", counted)
+    Raised.by(attempt).claim(attempt.others, unfenced)
     assert reads == []
 
 
-def test_rules_of_another_mirror_stay_when_a_fence_is_lifted_again(run: Attempt) -> None:
+def test_rules_of_another_mirror_stay_when_a_fence_is_lifted_again(attempt: Attempt) -> None:
     """Who lifted it has died before it was decided that it is lifted; the other fence, of the same topics, came then."""
-    fence, topics, other = AclFence(run.source), ["orders", "payments"], name_of("other", "r1", "1")
+    fence, topics, other = AclFence(attempt.source), ["orders", "payments"], name_of("other", "r1", "1")
     shared = replace(fence.intent(topics), bare=frozenset({"orders"}))
-    run.intent = replace(run.intent, bare=shared.bare)
-    go_up(run)
-    raised = Raised.by(run)
+    attempt.intent = replace(attempt.intent, bare=shared.bare)
+    go_up(attempt)
+    raised = Raised.by(attempt)
     raised.claim([], unfenced)
     raised.raise_rules(unfenced)
     assert raised.begin("somebody")
     raised.lift_rules(unfenced)
-    assert run.source.describe_acls(resource_type="GROUP") == []
+    assert attempt.source.describe_acls(resource_type="GROUP") == []
     fence.raise_(shared, other, unfenced)
     assert raised.undo() and fence.is_up(shared), "by the next one"
     assert [line.partition(" for ")[0] for line in raised.lines] == [

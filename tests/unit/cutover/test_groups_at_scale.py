@@ -113,17 +113,17 @@ def moved(stack: ExitStack, run_dir: Path, count: int, expired: int = 0) -> tupl
     source = Groups(stack.enter_context(world()), names, "Stable", END)
     sees_only_groups(source.broker)
     target = Groups(stack.enter_context(world()), names, "Empty", None)
-    run: Attempt = a_run(run_dir, CallableFence(lambda: None, lambda: None))
+    attempt: Attempt = a_run(run_dir, CallableFence(lambda: None, lambda: None))
     topic = topic_plan("orders", dict.fromkeys(range(PARTITIONS), 0), source_topic_id="id-orders")
-    plan = replace(plan_of(run.mirror, topic), positions={group: {"orders": {0: END}} for group in gone})
-    want(run, plan=plan)
+    plan = replace(plan_of(attempt.mirror, topic), positions={group: {"orders": {0: END}} for group in gone})
+    want(attempt, plan=plan)
     ends = {TopicPartition("orders", p): END for p in range(PARTITIONS)}
-    run.on.source.admin, run.on.target.admin = source.broker.admin, target.broker.admin
-    run.on.source.log = run.on.target.log = Logs(ends)  # type: ignore[assignment]
-    run.may_set = unfenced
-    run.report.ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in ends.items()]
-    assert [*groups.commit_groups(run).values()] == ["at the end"] * count
-    assert groups.keep_groups(run) == 0
+    attempt.on.source.admin, attempt.on.target.admin = source.broker.admin, target.broker.admin
+    attempt.on.source.log = attempt.on.target.log = Logs(ends)  # type: ignore[assignment]
+    attempt.may_set = unfenced
+    attempt.report.ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in ends.items()]
+    assert [*groups.commit_groups(attempt).values()] == ["at the end"] * count
+    assert groups.keep_groups(attempt) == 0
     assert target.at == source.at
     return source, target
 

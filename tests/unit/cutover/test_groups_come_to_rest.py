@@ -141,8 +141,8 @@ def test_live_lagging_group_must_stand_still_for_its_time(tmp_path: Path, clock:
 def test_time_to_stand_still_runs_while_the_rest_is_compared(
     tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def watch(run: Attempt) -> dict[str, Any]:
-        clock[0] += run.limits.group_quiet_s
+    def watch(attempt: Attempt) -> dict[str, Any]:
+        clock[0] += attempt.limits.group_quiet_s
         return {}
 
     monkeypatch.setattr("airflow_mirror.cutover.steps.verify", watch)
@@ -244,7 +244,7 @@ def test_groups_get_back_what_they_had_whichever_part_fails(
         groups.commit_groups(world.run)
     target.commit_group_offsets = commit  # type: ignore[method-assign]
     assert any(at(held) != {ORDERS: 40} for held in target.held.values())
-    kept = world.run.kept.on_disk()
+    kept = world.run.store.on_disk()
     assert kept is not None
     restore_groups(world.run.on.target, kept, unfenced)
     assert all(at(held) == {ORDERS: 40} for held in target.held.values())
@@ -306,7 +306,7 @@ def test_a_thousand_groups_are_read_together_there_and_back(tmp_path: Path) -> N
 def test_a_leak_is_named_before_the_groups_that_it_keeps_moving(
     tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def leaks(run: Attempt) -> None:
+    def leaks(attempt: Attempt) -> None:
         if clock[0] > 2:
             raise FenceLeaks({"orders-0": (100, 101)}, ["producer 7"])
 

@@ -81,7 +81,7 @@ class Checkpoints:
         self.checks = 0
         run = world.run
         run.lease, world.target.wire = SimpleNamespace(), None  # type: ignore[assignment,attr-defined]
-        mark(run.life, run.mirror.trace_topics_of("checkpoints"))
+        mark(run.ledger, run.mirror.trace_topics_of("checkpoints"))
         monkeypatch.setattr(groups, "WritePermit", lambda token: self if token() is run.lease else None)
         monkeypatch.setattr(last, "TraceLog", lambda *_: self)
 
@@ -291,14 +291,14 @@ def test_group_that_was_refused_goes_back_by_the_next_try(
             opened_by=A_FAILOVER.opened_by, opened_at="noon",
         )  # fmt: skip
         turned = {**turn(world.run.mirror.name, A_FAILOVER), TOPIC.key(first): its.value()}
-        world.run.life.decide(lambda _: turned)
+        world.run.ledger.decide(lambda _: turned)
     if meanwhile == "passed on":
         its = Owned(topic_id="", mirror="split-off", source_id="s", opened_by="h", opened_at="noon")
-        world.run.life.decide(lambda _: {TOPIC.key("orders"): its.value()})
+        world.run.ledger.decide(lambda _: {TOPIC.key("orders"): its.value()})
     if meanwhile == "given up":
-        world.run.life.decide(lambda _: {TOPIC.key("orders"): None})
+        world.run.ledger.decide(lambda _: {TOPIC.key("orders"): None})
     if meanwhile == "a newer version":
-        world.run.life.decide(lambda _: {TOPIC.key("orders"): {"v": 99}})
+        world.run.ledger.decide(lambda _: {TOPIC.key("orders"): {"v": 99}})
         with pytest.raises(NotUndone, match="commit_groups: LedgerNewer: .*topic 'orders'"):
             next_try()
         return
@@ -386,7 +386,7 @@ def test_groups_of_a_mirror_that_was_started_over_since_its_failover_go_back(tmp
         raise RuntimeError("the target does not open")
 
     world = World(tmp_path, {ORDERS: 90}, {ORDERS: 40})
-    world.run.life.decide(lambda _: turn(world.run.mirror.name, A_FAILOVER))
+    world.run.ledger.decide(lambda _: turn(world.run.mirror.name, A_FAILOVER))
     world.run.turned = A_FAILOVER
     world.up()
     commit = next(step for step in steps.STEPS if step.name == "commit_groups")

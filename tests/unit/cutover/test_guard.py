@@ -86,7 +86,7 @@ class World:
 
     @property
     def name(self) -> str:
-        return name_of("flow", self.run.kept.run, self.run.me)
+        return name_of("flow", self.run.store.run, self.run.me)
 
     @property
     def is_up(self) -> bool:
@@ -180,7 +180,7 @@ def test_fence_comes_down_within_half_a_minute_of_a_death(world: World) -> None:
     assert world.is_up, "silence is not over"
     world.seconds(5)
     assert not world.is_up and world.phase == LIFTED
-    left = world.run.kept.load()
+    left = world.run.store.load()
     assert left is not None and left.fence is not None and left.fence.lifted is not None
     world.guard.look()
     assert not world.guard.is_needed
@@ -350,7 +350,7 @@ def test_another_name_at_the_source_makes_it_a_persons_matter(
     AclFence(world.source).announce(name_of("flow.eu", "of a wave before", "1"), unfenced)  # type: ignore[arg-type]
     world.seconds(1)
     world.cut_off(monkeypatch)
-    AclFence(world.source).announce(name_of("flow", world.run.kept.run, "2"), unfenced)  # type: ignore[arg-type]
+    AclFence(world.source).announce(name_of("flow", world.run.store.run, "2"), unfenced)  # type: ignore[arg-type]
     with caplog.at_level(logging.ERROR):
         world.seconds(600)
     assert world.is_up and "find out whether its target is open" in caplog.text and "of another attempt" in caplog.text
@@ -418,7 +418,7 @@ def test_source_that_does_not_answer_is_asked_again(world: World, monkeypatch: p
         assert world.is_up and world.guard.is_needed
     world.seconds(3)
     assert not world.is_up and world.phase == LIFTED
-    assert world.run.kept.load().outcome == reports.BACKED_OUT  # type: ignore[union-attr]
+    assert world.run.store.load().outcome == reports.BACKED_OUT  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("signs", [True, False], ids=["at work", "dead"])

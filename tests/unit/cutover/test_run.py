@@ -405,9 +405,9 @@ def at_work(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Attempt], ob
     """Return a function that puts another in the place of a cutover's work."""
 
     def work(do: Callable[[Attempt], object]) -> None:
-        def instead(run: Attempt) -> CutoverReport:
-            do(run)
-            return run.report
+        def instead(attempt: Attempt) -> CutoverReport:
+            do(attempt)
+            return attempt.report
 
         monkeypatch.setattr(cutover, "_run", instead)
 
@@ -466,9 +466,9 @@ def test_attempt_after_a_backed_out_one_keeps_its_outcome(tmp_path: Path, monkey
     monkeypatch.setattr(cutover, "ask_first", lambda _: NOTHING_BLOCKS)
     monkeypatch.setattr(ShortLease, "wait", lambda *_: None)
 
-    def walk(run: Attempt) -> None:
+    def walk(attempt: Attempt) -> None:
         order.append("walk")
-        run.report.fence = FenceRecord(kind="callable", intent={}, requested=10.0, kept=True)
+        attempt.report.fence = FenceRecord(kind="callable", intent={}, requested=10.0, kept=True)
 
     monkeypatch.setattr(cutover.steps, "walk", walk)  # type: ignore[attr-defined]
     report = cutover._run(run)
@@ -501,11 +501,11 @@ def test_second_cutover_waits_for_the_first_then_gives_up(
 def test_sigterm_makes_a_cutover_stop_even_inside_a_loop_of_retries(tmp_path: Path, at_work: Any) -> None:
     """Where it would end the process at once, the fence would stay up. An error would be a lost answer to that loop."""
 
-    def work(run: Attempt) -> None:
+    def work(attempt: Attempt) -> None:
         with suppress(TryAgain):
             os.kill(os.getpid(), signal.SIGTERM)
-            assert run.stop.wait(60)
-        run.check_stop()
+            assert attempt.stop.wait(60)
+        attempt.check_stop()
 
     at_work(work)
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)

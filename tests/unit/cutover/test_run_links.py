@@ -51,9 +51,9 @@ def at_work(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Attempt], ob
     """Return a function that puts another in the place of a cutover's work."""
 
     def work(do: Callable[[Attempt], object]) -> None:
-        def instead(run: Attempt) -> CutoverReport:
-            do(run)
-            return run.report
+        def instead(attempt: Attempt) -> CutoverReport:
+            do(attempt)
+            return attempt.report
 
         monkeypatch.setattr(cutover, "_run", instead)
 
@@ -69,11 +69,13 @@ SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(b"1" * 32))
 def ends(outcome: str) -> Callable[[Attempt], None]:
     """A run whose report says how it ended."""
 
-    def work(run: Attempt) -> None:
-        go_up(run)
-        run.report.outcome = outcome
-        run.save()
-        ledger_of(run.kept.directory).decide(lambda values: {"fence/flow": {**values["fence/flow"], "phase": LIFTED}})  # type: ignore[arg-type]
+    def work(attempt: Attempt) -> None:
+        go_up(attempt)
+        attempt.report.outcome = outcome
+        attempt.save()
+        ledger_of(attempt.store.directory).decide(
+            lambda values: {"fence/flow": {**values["fence/flow"], "phase": LIFTED}}
+        )  # type: ignore[arg-type]
 
     return work
 
@@ -111,8 +113,8 @@ def test_killed_at_its_end_a_run_gets_its_one_link_from_the_next_process(
         add(*arguments)
         die()
 
-    def write_or_die(kept: ReportStore, report: CutoverReport) -> None:
-        (die if report.seal is not None else lambda: write(kept, report))()
+    def write_or_die(store: ReportStore, report: CutoverReport) -> None:
+        (die if report.seal is not None else lambda: write(store, report))()
 
     write = ReportStore._write
     with monkeypatch.context() as patched:
@@ -173,14 +175,14 @@ def test_report_that_could_not_be_written_is_not_linked(
 ) -> None:
     """The target has an older one, of which the next process makes its own."""
 
-    def work(run: Attempt) -> None:
-        go_up(run)
-        run.save()
-        run.report.outcome = reports.BACKED_OUT
+    def work(attempt: Attempt) -> None:
+        go_up(attempt)
+        attempt.save()
+        attempt.report.outcome = reports.BACKED_OUT
         with monkeypatch.context() as patched:
             patched.setattr(target_of(tmp_path), "fails_at", target_of(tmp_path)._written)
             with suppress(KeyboardInterrupt):
-                run.save()
+                attempt.save()
 
     at_work(work)
     run_of(tmp_path)

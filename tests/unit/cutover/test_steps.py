@@ -282,10 +282,12 @@ def test_time_of_the_fence_ends_it_in_whatever_step(tmp_path: Path, monkeypatch:
         run = a_run(tmp_path / at, fence)
         monkeypatch.setattr(Attempt, "now", lambda _, clock=clock: clock[0])
 
-        def late(run: Attempt, clock: list[float] = clock) -> dict[str, Any]:
-            assert run.at_most(300.0) < run.limits.max_fence_s == run.at_most(300.0) + 2 * run.limits.poll_s
-            clock[0] += run.limits.max_fence_s
-            run.pause(0.0)
+        def late(attempt: Attempt, clock: list[float] = clock) -> dict[str, Any]:
+            assert (
+                attempt.at_most(300.0) < attempt.limits.max_fence_s == attempt.at_most(300.0) + 2 * attempt.limits.poll_s
+            )
+            clock[0] += attempt.limits.max_fence_s
+            attempt.pause(0.0)
             return {}
 
         with pytest.raises(FenceTooLong, match=f"60 s .max_fence_s., and the cutover was still at '{at}'"):
@@ -324,15 +326,15 @@ def test_opening_that_the_broker_appends_too_late_is_void(tmp_path: Path) -> Non
     fence = Recorder(tmp_path)
     run = a_run(tmp_path, fence)
 
-    def frozen(run: Attempt) -> dict[str, Any]:
-        run.life.now_ms += 60_000  # type: ignore[attr-defined]
-        open_behind(run)
+    def frozen(attempt: Attempt) -> dict[str, Any]:
+        attempt.ledger.now_ms += 60_000  # type: ignore[attr-defined]
+        open_behind(attempt)
         return {}
 
     with pytest.raises(DecidedLate):
         walk(run, [replace(step, do=frozen) if step.name == "open_target" else step for step in fence.steps()])
-    assert "lift" in fence.calls and fence_state(run.life.values(), "flow").phase == LIFTED  # type: ignore[union-attr]
-    assert not [key for key in run.life.values() if key.startswith("topic/")]
+    assert "lift" in fence.calls and fence_state(run.ledger.values(), "flow").phase == LIFTED  # type: ignore[union-attr]
+    assert not [key for key in run.ledger.values() if key.startswith("topic/")]
 
 
 @pytest.mark.repeats
@@ -344,11 +346,11 @@ def test_owner_that_was_frozen_in_any_step_opens_nothing(tmp_path: Path, woken_i
     run = a_run(tmp_path, fence)
 
     def lifted(step: Step) -> Step:
-        def do(run: Attempt) -> dict[str, Any]:
+        def do(attempt: Attempt) -> dict[str, Any]:
             lifting = lift_elsewhere(tmp_path, cleared=cleared)
             assert lifting is not None or step.name == "fence"
             fence.calls.append("woken")
-            return step.do(run)
+            return step.do(attempt)
 
         return replace(step, do=do) if step.name == woken_in else step
 
@@ -359,9 +361,9 @@ def test_owner_that_was_frozen_in_any_step_opens_nothing(tmp_path: Path, woken_i
         walk(run, [lifted(step) for step in fence.steps()])
     its = fence.calls[fence.calls.index("woken") :]
     assert ("lift" in its) is not cleared, "what somebody else is not done with it takes over"
-    state = fence_state(run.life.values(), "flow")
+    state = fence_state(run.ledger.values(), "flow")
     assert state is not None and state.phase == LIFTED
-    assert not [key for key in run.life.values() if key.startswith("topic/")]
+    assert not [key for key in run.ledger.values() if key.startswith("topic/")]
 
 
 @pytest.mark.repeats
@@ -436,14 +438,14 @@ def test_second_interrupt_does_not_disturb_going_back(tmp_path: Path) -> None:
 def test_decision_of_a_killed_attempt_is_enough_to_go_back(tmp_path: Path) -> None:
     """Nothing else is left of the process; kill -9 on real brokers is in the integration tests."""
     dead = Recorder(tmp_path)
-    run: Attempt = a_run(tmp_path, dead)
+    attempt: Attempt = a_run(tmp_path, dead)
     with pytest.MonkeyPatch.context() as killed, suppress(RuntimeError):
         killed.setattr(steps, "back_out", lambda *_, **__: None)
         killed.setattr(ReportStore, "save", lambda *_: None)  # it died before its first report
-        killed.setattr(Recorder, "on_record", lambda _: {"id": run.me})
-        walk(run, [*dead.steps()[:1], replace(dead.steps()[1], do=lambda _: raising(RuntimeError("killed"))())])  # type: ignore[arg-type, return-value]
+        killed.setattr(Recorder, "on_record", lambda _: {"id": attempt.me})
+        walk(attempt, [*dead.steps()[:1], replace(dead.steps()[1], do=lambda _: raising(RuntimeError("killed"))())])  # type: ignore[arg-type, return-value]
     fence = Recorder(tmp_path)
-    assert target_of(tmp_path).read().keys() == {f"plan/flow/{run.plan.hash}/0/1"}, "it has left no report"
+    assert target_of(tmp_path).read().keys() == {f"plan/flow/{attempt.plan.hash}/0/1"}, "it has left no report"
     assert lifts(tmp_path, fence, known=Assurance(listened=True))
     assert fence.calls == ["lift"] and fence_state(ledger_of(tmp_path).values(), "flow").phase == LIFTED  # type: ignore[union-attr]
     assert lifts(tmp_path, fence) == [] and fence.calls == ["lift"], "a fence that is lifted is not lifted again"
@@ -457,7 +459,7 @@ def test_report_of_another_attempt_gives_no_positions(tmp_path: Path, own: bool)
     rows = [{"topic": "orders", "partition": 0, "offset": 5, "metadata": ""}]
     report = CutoverReport(mirror="flow", plan_hash=run.plan.hash, id=run.me if own else "another")
     report.groups = [GroupRecord(group="g", settled="empty", source_state="Empty", before=rows, committed=True)]
-    run.kept.save(report)
+    run.store.save(report)
     assert lifts(tmp_path, fence, known=Assurance(listened=True))
     assert fence.calls == ["lift", "restore"][: 2 if own else 1]
 

@@ -103,8 +103,8 @@ def test_ledger_that_is_away_keeps_a_fence_up_only_behind_an_opening(tmp_path: P
     acls = Acls()
     run = a_run(tmp_path, AclFence(acls, open_by_default=False), acls)  # type: ignore[arg-type]
 
-    def fails(run: Attempt) -> dict[str, Any]:
-        run.opening, run.on.target.ledger = sent, Away()  # type: ignore[misc]
+    def fails(attempt: Attempt) -> dict[str, Any]:
+        attempt.opening, attempt.on.target.ledger = sent, Away()  # type: ignore[misc]
         raise Undecided(["fence/flow"], "no broker answered")
 
     with pytest.raises(OpenOutcomeUnknown if sent else Undecided, match="no broker answered"):
@@ -117,8 +117,8 @@ def test_ledger_that_is_away_keeps_a_callable_up(tmp_path: Path) -> None:
     fence = Recorder(tmp_path, "drain")
     run = a_run(tmp_path, fence)
 
-    def fails(run: Attempt) -> dict[str, Any]:
-        run.on.target.ledger = Away()  # type: ignore[misc]
+    def fails(attempt: Attempt) -> dict[str, Any]:
+        attempt.on.target.ledger = Away()  # type: ignore[misc]
         raise Undecided(["fence/flow"], "no broker answered")
 
     with pytest.raises(OpenOutcomeUnknown, match="nothing there names a callable's attempt"):

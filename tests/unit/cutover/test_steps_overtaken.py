@@ -69,7 +69,7 @@ def test_owner_leaves_another_attempts_fence_alone(tmp_path: Path) -> None:
     fence = Recorder(tmp_path)
     run = a_run(tmp_path, fence)
 
-    def wake(run: Attempt) -> dict[str, Any]:
+    def wake(attempt: Attempt) -> dict[str, Any]:
         lift_elsewhere(tmp_path)
         after = a_run(tmp_path, fence)
         after.report.attempt = 2
@@ -131,7 +131,7 @@ def test_fence_that_is_raised_after_it_was_lifted_is_taken_back(tmp_path: Path, 
     denied = sorted(a.name for a in source.acls if a.resource_type == "TOPIC")
     assert denied == (["orders", "payments"] if next_ends == "kept" else [])
     named = AclFence(source).standing("flow", "")  # type: ignore[arg-type]
-    assert named == ({name_of("flow", run.kept.run, seconds[0].me): False} if denied else {})
+    assert named == ({name_of("flow", run.store.run, seconds[0].me): False} if denied else {})
 
 
 @pytest.mark.usefixtures("nobody_to_ask")
@@ -194,7 +194,7 @@ def test_of_two_mirrors_that_fence_in_the_same_second_one_steps_back(
     with pytest.raises(FencedByAnother, match=other_name):
         walk(run)
     assert sorted({a.name for a in source.acls}) == sorted([named, *(["orders", "payments"] if raised else [])])
-    there = fence_state(run.life.values(), "flow")
+    there = fence_state(run.ledger.values(), "flow")
     assert there is not None and there.phase == LIFTED and not run.report.is_fenced
 
 
@@ -244,7 +244,7 @@ def test_cutover_that_is_stopped_while_it_waits_for_anothers_rules_never_fences(
     fence.require_no_other = look  # type: ignore[method-assign]
     with pytest.raises(CutoverCancelled):
         walk(run)
-    assert fence_state(run.life.values(), "flow") is None and [a.name for a in source.acls] == [named]
+    assert fence_state(run.ledger.values(), "flow") is None and [a.name for a in source.acls] == [named]
 
 
 @pytest.mark.usefixtures("nobody_to_ask")
@@ -267,7 +267,7 @@ def test_who_lifts_one_that_died_before_its_rules_leaves_another_mirrors_alone(t
         walk(run)
     lifts(tmp_path, source=source, known=Assurance(listened=True))
     assert sorted(a.name for a in source.acls) == [named, "orders", "payments"]
-    there = fence_state(run.life.values(), "flow")
+    there = fence_state(run.ledger.values(), "flow")
     assert there is not None and there.phase == LIFTED
 
 
@@ -299,8 +299,8 @@ def test_mirrors_of_other_topics_fence_in_the_same_second(tmp_path: Path) -> Non
     target_of(tmp_path).write(in_pieces(f"plan/other/{plan.hash}", plan.to_json().encode()))
     run = a_run(tmp_path, NamedMeanwhile(source, name_of("other", "r1", "1")), source)
     up = FenceState(run="r1", attempt=1, id="1", plan=plan.hash, revision=plan.revision, owner="o", max_fence_s=60.0)
-    run.life.decide(lambda _: LAST_PLAN.put({"hash": plan.hash}, "other"))
-    decide_up(run.life, "other", up, None, None)
+    run.ledger.decide(lambda _: LAST_PLAN.put({"hash": plan.hash}, "other"))
+    decide_up(run.ledger, "other", up, None, None)
     steps.raise_fence(run)
     assert run.fence.is_up(run.intent)
 
@@ -311,12 +311,12 @@ def test_attempt_that_never_was_up_leaves_anothers_opening_alone(tmp_path: Path)
     source = Acls()
     dead = a_run(tmp_path / "r2", AclFence(source, open_by_default=False), source)  # type: ignore[arg-type]
     other = a_run(tmp_path / "r1", AclFence(source, open_by_default=False), source)  # type: ignore[arg-type]
-    dead.on.target.ledger = other.life  # type: ignore[misc]
+    dead.on.target.ledger = other.ledger  # type: ignore[misc]
     with pytest.MonkeyPatch.context() as killed, pytest.raises(KeyboardInterrupt):
         killed.setattr(steps, "back_out", lambda *_, **__: None)
         dead.require_guard = raising(KeyboardInterrupt())
         walk(dead)
-    assert dead.kept.load() is None or dead.kept.load() == dead.kept.on_disk(), "the target has no report of it"
+    assert dead.store.load() is None or dead.store.load() == dead.store.on_disk(), "the target has no report of it"
     walk(other, [*STEPS[:1], replace(STEPS[1], do=lambda _: {})])
     open_behind(other)
     other.report.outcome = reports.RUNNING
@@ -325,7 +325,7 @@ def test_attempt_that_never_was_up_leaves_anothers_opening_alone(tmp_path: Path)
         lifts(tmp_path / "r1", source=source)
     assert lifts(tmp_path / "r1", source=source, run="r2") == []
     recover(dead)
-    there = fence_state(other.life.values(), "flow")
+    there = fence_state(other.ledger.values(), "flow")
     assert there is not None and (there.run, there.phase) == ("r1", OPENED)
     assert sorted(a.name for a in source.acls if a.resource_type == "TOPIC") == ["orders", "payments"]
 
@@ -359,21 +359,21 @@ def test_source_says_whose_fence_it_is_while_the_ledger_is_away(tmp_path: Path, 
     walk(run, [*STEPS[:1], replace(STEPS[1], do=lambda _: {})])
     run.report.outcome = reports.RUNNING
     run.save()
-    name = name_of("flow", run.kept.run, run.me)
+    name = name_of("flow", run.store.run, run.me)
     if announced:
         AclFence(source).announce(name, unfenced)  # type: ignore[arg-type]
         with pytest.raises(MayBeOpen, match="about to be opened"):
-            lifts(tmp_path, source=source, ledger=Away(), run=run.kept.run)
+            lifts(tmp_path, source=source, ledger=Away(), run=run.store.run)
         assert AclFence(source).standing("flow", "") == {name: True}  # type: ignore[arg-type]
-        assert lifts(tmp_path, source=source, ledger=Away(), run=run.kept.run, include_retained=True)
+        assert lifts(tmp_path, source=source, ledger=Away(), run=run.store.run, include_retained=True)
         assert not source.acls, "the name goes with the fence"
         return
     other = name_of("flow", "another", "1")
     AclFence(source).announce(other, unfenced)  # type: ignore[arg-type]
     with pytest.raises(MayBeOpen, match="another attempt"):
-        lifts(tmp_path, source=source, ledger=Away(), run=run.kept.run)
+        lifts(tmp_path, source=source, ledger=Away(), run=run.store.run)
     AclFence(source).forget(other, unfenced)  # type: ignore[arg-type]
-    assert lifts(tmp_path, source=source, ledger=Away(), run=run.kept.run) and not source.acls
+    assert lifts(tmp_path, source=source, ledger=Away(), run=run.store.run) and not source.acls
 
 
 @pytest.mark.usefixtures("nobody_to_ask")
@@ -437,7 +437,7 @@ def test_no_fence_that_may_be_open_is_lifted_without_a_ledger_of_whatever_kind(t
     walk(run, [*STEPS[:1], replace(STEPS[1], do=lambda _: {})])
     run.report.outcome = reports.RUNNING
     run.save()
-    AclFence(source).announce(name_of("flow", run.kept.run, run.me), unfenced)  # type: ignore[arg-type]
+    AclFence(source).announce(name_of("flow", run.store.run, run.me), unfenced)  # type: ignore[arg-type]
     shutil.copytree(run_dir, tmp_path / "saturday", ignore=shutil.ignore_patterns("lock"))
     other = CutoverReport.load(tmp_path / "saturday")
     assert other is not None and other.fence is not None

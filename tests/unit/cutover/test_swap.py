@@ -82,7 +82,7 @@ def fenced(tmp_path: Path, *acls: Acl) -> Watched:
     run = a_run(tmp_path, AclFence(source), source)  # type: ignore[arg-type]
     run.intent = run.fence.intent(["orders", "payments"])
     go_up(run)
-    run.fence.raise_(run.intent, name_of("flow", run.kept.run, run.me), run.permit)
+    run.fence.raise_(run.intent, name_of("flow", run.store.run, run.me), run.permit)
     open_behind(run)
     source.shut = True
     record = FenceRecord(kind="acl", intent=as_recorded(run.intent), requested=1.0, opened=2.0, kept=True)

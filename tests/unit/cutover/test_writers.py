@@ -88,18 +88,18 @@ def leases(monkeypatch: pytest.MonkeyPatch) -> Leases:
     return Leases(monkeypatch)
 
 
-def decided(run: Attempt) -> tuple[str, set[str | None]]:
+def decided(attempt: Attempt) -> tuple[str, set[str | None]]:
     """What is decided about the fence, and by which plans the topics of the target are in production."""
-    values = ledger_of(dir_of(run)).values()
+    values = ledger_of(dir_of(attempt)).values()
     state = fence_state(values, "flow")
     assert state is not None
     return state.phase, {values.get(f"topic/{t}", {}).get("opened_by") for t in ("orders", "payments")}
 
 
-def sealed(run: Attempt) -> dict[str, Any]:
+def sealed(attempt: Attempt) -> dict[str, Any]:
     """Do what ends the tail's writing, with nothing in between."""
-    writers.stop_writers(run)
-    return writers.seal_target(run)
+    writers.stop_writers(attempt)
+    return writers.seal_target(attempt)
 
 
 def test_what_is_done_meanwhile_is_not_waited_for_again(world: World, leases: Leases) -> None:
@@ -130,7 +130,7 @@ def test_groups_are_looked_at_again_only_when_nobody_can_move_them(
 ) -> None:
     """A tail's driver lets groups follow for as long as its tasks may write."""
 
-    def keep(run: Attempt) -> int:
+    def keep(attempt: Attempt) -> int:
         assert leases.clock >= lease.HANDOVER_S
         return 3
 
@@ -146,7 +146,7 @@ def test_lease_that_was_released_is_waited_for_as_well(world: World, monkeypatch
 
 
 def test_token_is_on_record_before_the_wait(world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
-    def die(run: Attempt, seconds: float | None = None) -> None:
+    def die(attempt: Attempt, seconds: float | None = None) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Attempt, "pause", die)

@@ -92,15 +92,15 @@ class Recorder:
 
             return do
 
-        def opening(run: Attempt) -> dict[str, Any]:
-            note("open_target")(run)
-            run.opening = True
-            open_behind(run)
+        def opening(attempt: Attempt) -> dict[str, Any]:
+            note("open_target")(attempt)
+            attempt.opening = True
+            open_behind(attempt)
             return {}
 
-        def committing(run: Attempt) -> dict[str, Any]:
-            run.report.groups = [GroupRecord(group="g", settled="", source_state="")]
-            return note("commit_groups")(run)  # type: ignore[no-any-return]
+        def committing(attempt: Attempt) -> dict[str, Any]:
+            attempt.report.groups = [GroupRecord(group="g", settled="", source_state="")]
+            return note("commit_groups")(attempt)  # type: ignore[no-any-return]
 
         special = {"open_target": opening, "commit_groups": committing}
         return tuple(

@@ -132,9 +132,9 @@ def test_killed_at_any_request_that_links_its_report_it_is_linked_once(
     def die() -> None:
         raise Killed
 
-    def counted_seal(run: Attempt, report: CutoverReport) -> None:
+    def counted_seal(attempt: Attempt, report: CutoverReport) -> None:
         thread.count, thread.then = 0, die
-        seal(run, report)
+        seal(attempt, report)
         thread.then = cast("Callable[[], object]", None)
 
     for at in count(1, step):

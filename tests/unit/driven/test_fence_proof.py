@@ -206,7 +206,7 @@ def test_fence_of_another_mirror_is_refused_by_name(world: World) -> None:
     raise_fence(world.run)
     another = replace(world.run.plan, mirror=replace(world.run.mirror, name="another"))
     ours = replace(world.run, request=replace(world.run.request, plan=another), fenced_until=None)
-    world.run.life.decide(lambda _: LAST_PLAN.put({"hash": another.hash}, "another"))
+    world.run.ledger.decide(lambda _: LAST_PLAN.put({"hash": another.hash}, "another"))
     before = set(world.acls)
     with pytest.raises(FencedByAnother, match=r"\(orders\), and these fences.*: flow:\w+:\w+@t\. Their owner"):
         raise_fence(ours)

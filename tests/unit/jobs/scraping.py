@@ -23,10 +23,11 @@ def ranges(topic: str = "orders", partitions: int = 3, end: int | None = 1000) -
     ]
 
 
-def told(one: CopyRange, position: int, state: str = "copying", error: str | None = None, **counters: Any) -> Any:
+def told(copy_range: CopyRange, position: int, state: str = "copying", error: str | None = None, **counters: Any) -> Any:
     return {
-        "topic": one.source_topic, "partition": one.partition, "target_partition": one.target.partition, "state": state,
-        "position": position, "end": one.end_offset, "error": error, **dict.fromkeys(COUNTERS, 0), **counters,
+        "topic": copy_range.source_topic, "partition": copy_range.partition,
+        "target_partition": copy_range.target.partition, "state": state,
+        "position": position, "end": copy_range.end_offset, "error": error, **dict.fromkeys(COUNTERS, 0), **counters,
     }  # fmt: skip
 
 

@@ -180,7 +180,7 @@ def test_dumb_terminal_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("one", [bounded(), tail()])
-def test_the_bar_draws_every_kind_of_row(one: CopyRange) -> None:
+def test_the_bar_draws_every_kind_of_row(copy_range: CopyRange) -> None:
     from io import StringIO
 
     from rich.console import Console
@@ -189,7 +189,7 @@ def test_the_bar_draws_every_kind_of_row(one: CopyRange) -> None:
 
     stuck = CopyRange(source_topic="[bold]not markup[/]", target_topic="t", partition=1, start_offset=0, end_offset=10)
     known = [
-        (one, told(500, end=1000, bytes=5, passed=3)),
+        (copy_range, told(500, end=1000, bytes=5, passed=3)),
         (stuck, told(1, "stopped", error="[/] broken\nbatch")),
         (bounded(3), None),
     ]

@@ -129,8 +129,10 @@ def test_a_resumed_partition_is_no_spike_in_the_rate() -> None:
         (bounded(), (1000, 1000), "done"), (tail(), (40, 40), "following"), (tail(), (30, 40), "copying"),
     ],
 )  # fmt: skip
-def test_unreported_partition_is_where_the_clusters_say(one: CopyRange, where: tuple[int, int], state: str) -> None:
-    (row,), _ = Job().look(0.0, (one, None), seen=where)
+def test_unreported_partition_is_where_the_clusters_say(
+    copy_range: CopyRange, where: tuple[int, int], state: str
+) -> None:
+    (row,), _ = Job().look(0.0, (copy_range, None), seen=where)
     assert (row.state, row.position, row.to_dict()["bytes_per_s"], row.to_dict()["passed"]) == (
         state,
         where[0],

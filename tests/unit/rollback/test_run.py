@@ -61,7 +61,7 @@ class Back(World):
             one.config = None  # type: ignore[attr-defined]
 
     def _cut_over(
-        self, request: CutoverRequest, clusters: Clusters, kept: ReportStore, *, additions: Additions, **_: Any
+        self, request: CutoverRequest, clusters: Clusters, store: ReportStore, *, additions: Additions, **_: Any
     ) -> CutoverReport:
         on: Any = clusters.on
         mirror, plan = request.plan.mirror, request.plan

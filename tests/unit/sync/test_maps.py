@@ -81,11 +81,11 @@ class World:
         self.source, self.target = self.maps._source, self.maps._target
         self.source.ends, self.target.ends = {"orders": [10]}, {"there": [10 + SHIFT]}
 
-    def _walk(self, one: CopyRange) -> Map:
-        self.walks.append(one.partition)
-        if one.partition not in self.copied:
-            raise NoOffsetMap(one.source)
-        return Map(self.copied[one.partition])
+    def _walk(self, copy_range: CopyRange) -> Map:
+        self.walks.append(copy_range.partition)
+        if copy_range.partition not in self.copied:
+            raise NoOffsetMap(copy_range.source)
+        return Map(self.copied[copy_range.partition])
 
     def copy(self, end: int) -> None:
         self.copied[0], self.source.ends["orders"][0], self.target.ends["there"][0] = end, end, end + SHIFT

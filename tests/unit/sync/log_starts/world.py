@@ -140,11 +140,11 @@ class Maps:
     def of(self, partition: int) -> OffsetMap:
         return self.maps.setdefault(partition, OffsetMap(0, 0))
 
-    def load(self, target: Any, one: CopyRange) -> OffsetMap | None:
+    def load(self, target: Any, copy_range: CopyRange) -> OffsetMap | None:
         self.loads += 1
         if self.error is not None:
             raise self.error
-        return self.maps.get(one.partition)
+        return self.maps.get(copy_range.partition)
 
 
 class FakeRight:
