@@ -183,8 +183,8 @@ def go_up(ledger: Decisions, mirror: str, mine: FenceState, before: FenceState |
 
     # Dies before the record is appended: nothing was touched, and the target has no report, which is written only
     # behind it. Dies behind it: `up` stands with the intent and the process in it. A guard hears no sign of that
-    # process for 12 s, and lifts by the intent, whether a rule was made yet or not; so does the retry (`run.recover`),
-    # or `lift-fence`.
+    # process for 12 s, and lifts by the intent, whether a rule was made yet or not; so does the retry
+    # (`undoing.recover`), or `lift-fence`.
     def change(values: Values) -> Values:
         # Decided by a failover since: applications write to the target, and there is nothing to fence for.
         _require_direction(values, mirror, turned)
@@ -321,9 +321,9 @@ def begin_lifting(ledger: Decisions, mirror: str, there: FenceState, lifter: str
             None if found is None or not found.stands else value_of(mirror, replace(found, phase=LIFTING, lifter=lifter))
         )
 
-    # Given up without an answer (`Undecided`): `opened` may be what stands there. So behind this only an owner lifts that
-    # has not asked for it (`steps.back_out`), or a guard once it would be void. Who asks again reads which of the two it
-    # is.
+    # Given up without an answer (`Undecided`): `opened` may be what stands there. So behind this only an owner lifts
+    # that has not asked for it (`undoing.back_out`), or a guard once it would be void. Who asks again reads which of the
+    # two it is.
     ledger.decide(change)
     # Read back: also where nothing was changed, since then somebody else has decided something.
     return ours(ledger.values())

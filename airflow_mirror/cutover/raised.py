@@ -282,7 +282,8 @@ class Raised:
             report.undone += self.rows
         # In memory only: who calls saves it. Dies before that: decided is `lifted`, and the run's next process says so
         # in its place.
-        report.outcome, report.state = reports.UNDO_FAILED if self.failures else reports.BACKED_OUT, "CAUGHT_UP"
+        report.outcome = reports.UNDO_FAILED if self.failures else reports.BACKED_OUT
+        report.state = reports.CAUGHT_UP
 
     def close(self, end_writing: Callable[[], object] = lambda: None) -> FenceState:
         """Lift the fence of an open target; return what is decided then.

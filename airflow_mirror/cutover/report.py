@@ -30,6 +30,10 @@ _LAG_EVERY_S = 1.0
 # None of them decides anything: a report in RUNNING may be of a process that was lifted, or has opened. `fence/...`
 # says it.
 RUNNING, DONE, BACKED_OUT, UNDO_FAILED = "running", "cut_over", "backed_out", "undo_failed"
+# States of an attempt, each of which a step leads to.
+CAUGHT_UP, FENCED, PROVEN, DRAINED, ENDING, VERIFIED, GROUPS_MOVED, QUIET, SEALED, CUT_OVER = (
+    "CAUGHT_UP", "FENCED", "PROVEN", "DRAINED", "ENDING", "VERIFIED", "GROUPS_MOVED", "QUIET", "SEALED", "CUT_OVER",
+)  # fmt: skip
 
 
 @dataclass(kw_only=True)
@@ -203,7 +207,7 @@ class CutoverReport:
     id: str = ""
     process: dict[str, Any] | None = None
     outcome: str = RUNNING
-    state: str = "CAUGHT_UP"
+    state: str = CAUGHT_UP
     started: float = field(default_factory=time.time)
     updated: float = 0.0
     preview: dict[str, Any] | None = None

@@ -16,10 +16,9 @@ from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.alarm import alarm_of
 from airflow_mirror.cutover.attempt import Attempt, Log
-from airflow_mirror.cutover.check import precheck, refusals, require_own_fence, reverify
-from airflow_mirror.cutover.decision import CLOSING, LIFTED, OPENED, FenceState, fence_state, go_on_opening
+from airflow_mirror.cutover.check import precheck, refusals, reverify
+from airflow_mirror.cutover.decision import FenceState, fence_state
 from airflow_mirror.cutover.forecast import Forecast
-from airflow_mirror.cutover.heartbeat import require_over
 from airflow_mirror.cutover.lifting import locked
 from airflow_mirror.cutover.preview import Preview, judge
 from airflow_mirror.cutover.raised import Raised
@@ -28,13 +27,11 @@ from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import ALONE, Additions, Clusters, CutoverRequest
 from airflow_mirror.cutover.seen import look
 from airflow_mirror.cutover.signing import Signer
+from airflow_mirror.cutover.undoing import recover
 from airflow_mirror.cutover.writers import hold_lease
 from airflow_mirror.errors import (
-    CutoverTakenOver,
     InputError,
     MirrorError,
-    NotUndone,
-    OpeningUnfinished,
 )
 from airflow_mirror.plan.direction import direction
 from airflow_mirror.plan.findings import Finding
@@ -233,103 +230,6 @@ def _before(attempt: Attempt) -> FenceState | None:
             break
         attempt.pause(_AGAIN_S)
     return state
-
-
-def recover(attempt: Attempt) -> CutoverReport | None:
-    """Undo what an earlier attempt of this run left behind; return the run's report, None if there was no attempt.
-
-    What is decided about the mirror's fence says whether anything is this run's still. If nothing is, nothing is touched.
-    If it is decided that its target is open, nothing is undone, and ``run.opening`` says so: this process goes on.
-
-    :raises CutoverRunning: its process lives.
-    :raises CutoverTakenOver: somebody else goes on with it, or another cutover has begun.
-    :raises TryAgain: of another type: the target's ledger can't be asked, or nobody answers for a group.
-    :raises NotUndone: undoing failed; a new attempt would hide that.
-    :raises OpeningUnfinished: the target is open, and the report is gone.
-    :raises MirrorCutOver: what has this run's name was raised after a failover.
-    """
-    earlier, name = attempt.store.load(), attempt.mirror.name
-    fence_decided = fence_state(attempt.ledger.values(), name)
-    require_own_fence(name, fence_decided, attempt.store.run, earlier)
-    # The record is nobody's, another run's, or over. Then nothing that this run ever raised is there, whatever its
-    # report says: a cleared task has nothing to undo but groups that could not be restored, and those only until another
-    # fence goes up.
-    if fence_decided is None or fence_decided.run != attempt.store.run or fence_decided.is_over:
-        if earlier is not None and earlier.outcome not in (reports.DONE, reports.BACKED_OUT):
-            _end_undoing(attempt, earlier, fence_decided)
-        return earlier
-    # An attempt that died between its decision and its report: it has set no position, and has at most a name and
-    # rules.
-    report = attempt.store.of(fence_decided.id)
-    # Where the target was opened, and nowhere else: a report that says so of a fence that is up is not a cutover's.
-    if report is not None and report.outcome == reports.DONE and not fence_decided.stands:
-        attempt.up = fence_decided
-        return report
-    # A worker that Airflow took for dead may be at work. It is listened for: its signs, not its process, say so.
-    require_over(attempt.on.target.watch_cutover(name), name, fence_decided)
-    if fence_decided.phase == OPENED:
-        if report is None:
-            raise OpeningUnfinished(attempt.store.where, "its report is gone")
-        process = attempt.report.process or {}
-        attempt.up, attempt.opening, report.process = (
-            # Decided before anything is done in its place: one that was only frozen, and thaws, is refused by its own
-            # permits. Dies behind it: `opened` by us, and the next process takes it over from us in the same way.
-            go_on_opening(attempt.ledger, name, fence_decided, attempt.me, process), True, process,
-        )  # fmt: skip
-        return report
-    attempt.log.warning("attempt %d was interrupted; undoing what it did", fence_decided.attempt)
-    raised = Raised.of(attempt.on, name, fence_decided, attempt.fence, report)
-    # In this process's name, and before its first request: the one that was silent may be frozen only, and what it sends
-    # from here on its own permits refuse.
-    if not raised.begin(attempt.me):
-        if raised.state.phase == CLOSING:
-            raise CutoverTakenOver(attempt.store.run)  # a person gives the opening up
-        # It ends there: what stands is taken over by `begin`, so by now it is opened or over, and neither of them comes
-        # here again.
-        return recover(attempt)  # while we listened it was opened, or a guard has lifted it: our own one listens as long
-    # Behind the decision, and not what was read before: its owner may have lived until then. From here on its permits
-    # refuse, and it says what it will do before it does it.
-    report = raised.report = attempt.store.of(raised.state.id)
-    if report is not None:
-        report.error = report.error or f"the process was ended in state {report.state}"
-    # Dies amid it: `lifting` with our name. Our guard, or the next try, does all of it again.
-    done = raised.undo(attempt.log)
-    if report is not None:
-        # Behind `lifted`. Dies before it: the next process finds the fence over, and writes `backed_out` by that.
-        attempt.store.save(report)
-    # A new attempt would write its own report over what says which groups are still wrong.
-    if not done:
-        raise NotUndone(attempt.store.where, raised.failures)
-    return report or earlier
-
-
-def _end_undoing(attempt: Attempt, earlier: CutoverReport, there: FenceState | None) -> None:
-    """Note that an attempt was undone whose fence is over, once its groups have their positions back.
-
-    Whoever has undone it could not restore a group, or could not say what was done; or it never had a fence.
-
-    :param there: what is decided about the mirror's fence.
-    :raises NotUndone: a group can't be restored yet. :raises TryAgain: nobody answers for one.
-    :raises CutoverTakenOver: another fence has gone up since.
-    """
-    earlier.error = earlier.error or f"the process was ended in state {earlier.state}"
-    # By the attempt's id: where another one's fence went up since, its groups are that one's, or their readers' by now.
-    # So they are behind an open target.
-    if there is not None and there.id == earlier.id and there.phase == LIFTED:
-        raised = Raised(
-            on=attempt.on, mirror=attempt.mirror.name, state=there, fence=attempt.fence, intent=attempt.intent,
-            report=earlier,
-        )  # fmt: skip
-        unanswered = raised.undo_rest(attempt.log)
-        if raised.failures:
-            attempt.store.save(earlier)
-            # A coordinator that is away for a moment needs no person: Airflow's retry tries it again.
-            raise unanswered[0] if unanswered else NotUndone(attempt.store.where, raised.failures)
-    # In memory; where its fence was up, `_seal` writes it with its link. Dies before that: the next process reads the
-    # same two, and says the same.
-    # Not of an attempt whose opening a person gave up: nothing of it was undone, and its groups stay as it has set them.
-    elif not earlier.has_lost_groups and (there is None or there.id != earlier.id):
-        earlier.outcome, earlier.state = reports.BACKED_OUT, steps.CAUGHT_UP
 
 
 def _finish(attempt: Attempt) -> None:

@@ -16,10 +16,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from airflow_mirror.common.signals import undisturbed
 from airflow_mirror.cutover import decision
 from airflow_mirror.cutover import report as reports
-from airflow_mirror.cutover.alone import alone
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.drain import drain, verify
@@ -32,7 +30,22 @@ from airflow_mirror.cutover.other_fences import described
 from airflow_mirror.cutover.proof import look_before
 from airflow_mirror.cutover.quiet import prove_fence, stand_still
 from airflow_mirror.cutover.raised import Raised
-from airflow_mirror.cutover.report import FenceRecord, StepRecord, as_recorded
+from airflow_mirror.cutover.report import (
+    CAUGHT_UP,
+    CUT_OVER,
+    DRAINED,
+    ENDING,
+    FENCED,
+    GROUPS_MOVED,
+    PROVEN,
+    QUIET,
+    SEALED,
+    VERIFIED,
+    FenceRecord,
+    StepRecord,
+    as_recorded,
+)
+from airflow_mirror.cutover.undoing import back_out
 from airflow_mirror.cutover.writers import (
     require_no_writer,
     require_source_shut,
@@ -46,8 +59,6 @@ from airflow_mirror.errors import (
     FenceLeaks,
     FenceNotLifted,
     FenceUnproven,
-    MayBeOpen,
-    MirrorError,
     OpeningUnfinished,
     OpenOutcomeUnknown,
     TransactionsOpen,
@@ -56,10 +67,6 @@ from airflow_mirror.errors import (
 from airflow_mirror.ledger.records import ACTIVE
 from airflow_mirror.plan.owned import owned_topics, require_listed, target_ids
 from airflow_mirror.plan.requirements import target_topics
-
-CAUGHT_UP, FENCED, PROVEN, DRAINED, ENDING, VERIFIED, GROUPS_MOVED, QUIET, SEALED, CUT_OVER = (
-    "CAUGHT_UP", "FENCED", "PROVEN", "DRAINED", "ENDING", "VERIFIED", "GROUPS_MOVED", "QUIET", "SEALED", "CUT_OVER",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -285,88 +292,6 @@ def _decided_open_at(attempt: Attempt) -> float:
     if not opened:  # a person has released them since
         return decision.since_ms(attempt.ledger, attempt.mirror.name) / 1000
     return max(attempt.report.fence.requested, datetime.fromisoformat(min(opened)).timestamp())
-
-
-def back_out(attempt: Attempt) -> None:
-    """Undo what this attempt did: :mod:`.lifting`. If it is decided that the target is open, nothing is undone.
-
-    :raises CutoverTakenOver, OpenOutcomeUnknown: nothing is undone.
-    """
-    with undisturbed():
-        # Its own limit must not end the undoing. It does not last for ever all the same: once this process is silent, or
-        # hangs too long, a guard takes over by decision, and its permits refuse.
-        attempt.fenced_until = None
-        # Dies before `up`: not even this is needed. The target knows nothing of the attempt.
-        if attempt.up is None:  # it has changed nothing
-            attempt.report.outcome, attempt.report.fence = reports.BACKED_OUT, None
-            attempt.save()
-            return
-        raised = Raised.by(attempt)
-        try:
-            # Asked first, whatever we believe: another process may have lifted, resumed or opened since our last look.
-            begun = raised.begin(attempt.me)
-        except CutoverTakenOver:
-            raise
-        except MirrorError as e:
-            # The record may be applied yet. Lifted now, both sides might be open; so the fence stays, and whoever can
-            # ask the ledger later knows: its retry, or a guard that is told the phase.
-            if attempt.opening:
-                raise OpenOutcomeUnknown(attempt.source.role, str(e)) from e
-            _without_ledger(attempt, raised, e)
-            return
-        attempt.up = raised.state
-        # It was opened, and only an answer was lost, or the report of the end. The next process completes it.
-        if attempt.up.phase == decision.OPENED:
-            return
-        if begun:
-            # Dies amid it: `lifting` stands with what is left to do; a guard waits 12 s for this process, and does it
-            # all again.
-            raised.undo(attempt.log)
-            attempt.up = raised.state
-        else:
-            # Whoever it was has put back the groups as well, before it decided `lifted`: by the report that was written
-            # for that.
-            raised.is_down()
-            attempt.report.undone.append(
-                {"step": "fence", "what": "somebody else has undone it", "ok": True, "error": None}
-            )
-            attempt.report.outcome, attempt.report.state = reports.BACKED_OUT, CAUGHT_UP
-        _save(attempt)
-
-
-def _without_ledger(attempt: Attempt, raised: Raised, cause: MirrorError) -> None:
-    """Let producers in again although the target can't be told. Who can tell it finds that the rest is to be undone.
-
-    Nobody else opens what this process has not asked to be opened; and the source says whether somebody else's fence
-    stands there by now.
-
-    :raises OpenOutcomeUnknown: somebody else's may.
-    """
-    attempt.log.warning("the target's ledger can't be told that the fence is lifted: %s", cause)
-    row: dict[str, Any] = {"step": "fence", "what": "fence lifted", "ok": True, "error": None}
-    attempt.report.outcome = reports.UNDO_FAILED  # the rest is left to who can ask the ledger
-    try:
-        # Dies behind it: `up` stands without rules, and is lifted once more by the first who can ask.
-        # Its own announcement may stand there (`open_target`): this process knows that it has not asked for `opened`
-        # behind it.
-        raised.lift_rules(alone(raised, opened=True))
-        raised.is_down()
-    except MayBeOpen as e:
-        raise OpenOutcomeUnknown(attempt.source.role, str(e)) from e
-    except MirrorError as e:
-        row.update(ok=False, error=f"{type(e).__name__}: {e}")
-    attempt.report.undone.append(row)
-    attempt.log.info("undo fence: %s", row["what"] if row["ok"] else row["error"])
-    _save(attempt)
-
-
-def _save(attempt: Attempt) -> None:
-    try:
-        attempt.save()
-    # The undoing is done or decided; this record is for people, and for the next process, which looks at what is
-    # decided first.
-    except MirrorError as e:  # a target that is away may be the cause; the fence is lifted all the same
-        attempt.log.warning("the report could not be written: %s", e)
 
 
 def _do(attempt: Attempt, step: Step, is_last: bool) -> None:

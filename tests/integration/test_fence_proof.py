@@ -19,8 +19,9 @@ from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.proof import prove
 from airflow_mirror.cutover.quiet import prove_fence
-from airflow_mirror.cutover.steps import back_out, raise_fence
+from airflow_mirror.cutover.steps import raise_fence
 from airflow_mirror.cutover.swap import swap_fence
+from airflow_mirror.cutover.undoing import back_out
 from airflow_mirror.errors import FenceGone, TransactionsOpen
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, NewTopicSpec
 from airflow_mirror.kafka.model import COORDINATORS

@@ -16,8 +16,9 @@ from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.rollback.arm import arm
 from airflow_mirror.cutover.rollback.run import roll_back
-from airflow_mirror.cutover.run import recover, run_cutover
+from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.cutover.swap import swap_fence
+from airflow_mirror.cutover.undoing import recover
 from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.records import PLAN

@@ -51,11 +51,10 @@ from airflow_mirror.cutover.platform import Platform, Side, require_source
 from airflow_mirror.cutover.proof import ACLS, CHECK
 from airflow_mirror.cutover.quiet import prove_ends
 from airflow_mirror.cutover.raised import Raised
-from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord, as_recorded
+from airflow_mirror.cutover.report import CUT_OVER, DONE, CutoverReport, FenceRecord, GroupRecord, as_recorded
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import Clusters, CutoverRequest, Limits
 from airflow_mirror.cutover.signing import Signer
-from airflow_mirror.cutover.steps import CUT_OVER
 from airflow_mirror.errors import (
     AuthenticationFailed,
     CutoverTakenOver,

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from airflow_mirror.cutover import heartbeat
-from airflow_mirror.cutover import run as cutover
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.platform import Side
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord
+from airflow_mirror.cutover.undoing import recover
 from airflow_mirror.errors import CutoverRunning, MayBeOpen, RequestRefused, TryAgain
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, Sign, Watch
@@ -93,7 +93,7 @@ def test_fence_of_one_that_gives_signs_elsewhere_stays(target: Target, tmp_path:
     with pytest.raises(CutoverRunning, match="on host w-3; it gives signs of life"):
         lifts(tmp_path, fence)
     with pytest.raises(CutoverRunning, match="on host w-3"):
-        cutover.recover(a_run(tmp_path, fence))
+        recover(a_run(tmp_path, fence))
     assert calls == [] and target.clock < 5
 
 
@@ -110,7 +110,7 @@ def test_one_that_opens_the_target_elsewhere_is_left_to_it(target: Target, tmp_p
     target.each_second = lambda: signs.give("RUNNING")
     open_behind(left_behind(tmp_path, ELSEWHERE))
     with pytest.raises(CutoverRunning, match="on host w-3"):
-        cutover.recover(a_run(tmp_path, CallableFence(print, print)))
+        recover(a_run(tmp_path, CallableFence(print, print)))
 
 
 def test_one_that_has_ended_here_is_not_listened_for(target: Target) -> None:
@@ -146,7 +146,7 @@ def test_target_that_can_not_tell_keeps_no_fence_up_that_a_person_answers_for(
     assert lifts(tmp_path, CallableFence(print, print), Away(), include_retained=True)
     assert "no broker answered" in caplog.text
     with pytest.raises(TryAgain, match="no broker answered"):
-        cutover.recover(a_run(tmp_path, CallableFence(print, print)))
+        recover(a_run(tmp_path, CallableFence(print, print)))
 
 
 def test_signs_are_given_until_the_end_and_say_it(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:

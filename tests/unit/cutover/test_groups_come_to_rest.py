@@ -17,6 +17,7 @@ from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.report import StepRecord
 from airflow_mirror.cutover.request import Limits
 from airflow_mirror.cutover.restoring import restore_groups
+from airflow_mirror.cutover.undoing import back_out
 from airflow_mirror.errors import (
     FenceLeaks,
     GroupActive,
@@ -82,7 +83,7 @@ def test_group_that_cannot_be_restored_does_not_hold_up_others(tmp_path: Path) -
     world.run.report.steps = [StepRecord(name="commit_groups", status="done", started=0.0)]
     target.active = {"group-0001", "group-0002"}  # a consumer was started on the target
     world.up()
-    steps.back_out(world.run)
+    back_out(world.run)
     positions = {group: held[ORDERS].offset for group, held in target.held.items()}
     assert positions == {"group-0000": 40, "group-0001": 90, "group-0002": 90, "group-0003": 40}
     (row,) = (row for row in world.run.report.undone if row["step"] == "commit_groups")

@@ -14,8 +14,8 @@ import pytest
 
 from airflow_mirror.cutover import groups, groups_at_rest, steps
 from airflow_mirror.cutover.attempt import Attempt
-from airflow_mirror.cutover.report import BACKED_OUT, CutoverReport
-from airflow_mirror.cutover.run import recover
+from airflow_mirror.cutover.report import BACKED_OUT, CUT_OVER, CutoverReport
+from airflow_mirror.cutover.undoing import recover
 from airflow_mirror.errors import (
     GroupActive,
     GroupAhead,
@@ -214,7 +214,7 @@ def test_a_cutover_that_fails_behind_the_groups_puts_them_back(tmp_path: Path) -
 
     world = World(tmp_path, {ORDERS: 90}, {ORDERS: 40})
     moving = next(s for s in steps.STEPS if s.name == "commit_groups")
-    opening = steps.Step("open_target", moving.to, steps.CUT_OVER, fail)
+    opening = steps.Step("open_target", moving.to, CUT_OVER, fail)
     world.up()
     with pytest.raises(RuntimeError, match="does not open"):
         steps.walk(world.run, (moving, opening))

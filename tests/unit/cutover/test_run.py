@@ -28,6 +28,7 @@ from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, as_recorded
 from airflow_mirror.cutover.request import Additions, Limits
 from airflow_mirror.cutover.short_lease import ShortLease
+from airflow_mirror.cutover.undoing import recover
 from airflow_mirror.errors import (
     CutoverBlocked,
     CutoverCancelled,
@@ -81,14 +82,14 @@ def test_fence_of_another_kind_does_not_lift_this_one(tmp_path: Path) -> None:
     acls, calls = Acls(DENY), list[str]()
     other = CallableFence(lambda: calls.append("on"), lambda: calls.append("off"))
     fenced(tmp_path, "acl")
-    cutover.recover(a_run(tmp_path, other, acls))
+    recover(a_run(tmp_path, other, acls))
     assert acls.acls == set() and calls == []
     left = kept_in(tmp_path).load()
     assert left is not None and left.outcome == reports.BACKED_OUT
 
     fenced(tmp_path, "callable")
     with pytest.raises(InputError, match=r"the fence that is up is of kind 'callable' \(ops\.gate\).*kind 'acl'"):
-        cutover.recover(a_run(tmp_path, AclFence(acls), acls))  # type: ignore[arg-type]
+        recover(a_run(tmp_path, AclFence(acls), acls))  # type: ignore[arg-type]
     left = kept_in(tmp_path).load()
     assert left is not None and left.is_fenced
     for given in (None, AclFence(acls)):  # type: ignore[arg-type]
@@ -113,7 +114,7 @@ def test_made_up_report_neither_ends_a_kept_fence_nor_a_cutover(
         cutover._run(a_run(tmp_path, fence, acls))
         assert acls.acls == {DENY} and fence_state(ledger_of(tmp_path).values(), "flow").phase == OPENED  # type: ignore[union-attr]
     else:
-        left = cutover.recover(a_run(tmp_path, fence, acls))
+        left = recover(a_run(tmp_path, fence, acls))
         assert left is not None and left.outcome == reports.BACKED_OUT and not acls.acls
         assert fence_state(ledger_of(tmp_path).values(), "flow").phase == LIFTED  # type: ignore[union-attr]
 
@@ -326,14 +327,14 @@ def test_opening_that_a_person_gives_up_is_not_gone_on_with(tmp_path: Path) -> N
     fenced(tmp_path, "acl")
     ledger_of(tmp_path).decide(lambda values: {"fence/flow": {**values["fence/flow"], "phase": CLOSING}})
     with pytest.raises(CutoverTakenOver):
-        cutover.recover(a_run(tmp_path, AclFence(Acls(DENY)), Acls(DENY)))  # type: ignore[arg-type]
+        recover(a_run(tmp_path, AclFence(Acls(DENY)), Acls(DENY)))  # type: ignore[arg-type]
 
 
 def test_opening_that_a_person_gave_up_is_not_told_as_backed_out(tmp_path: Path) -> None:
     """Its report got a link by which everything was restored, and the groups stood where it had set them."""
     fenced(tmp_path, "callable")
     ledger_of(tmp_path).decide(lambda values: {"fence/flow": {**values["fence/flow"], "phase": CLOSED}})
-    found = cutover.recover(a_run(tmp_path, CallableFence(print, print)))
+    found = recover(a_run(tmp_path, CallableFence(print, print)))
     assert found is not None and found.outcome == reports.RUNNING
 
 

@@ -20,6 +20,7 @@ from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore, text_in
 from airflow_mirror.cutover.signing import Signer
+from airflow_mirror.cutover.undoing import recover
 from airflow_mirror.errors import (
     TryAgain,
 )
@@ -129,7 +130,7 @@ def test_killed_at_its_end_a_run_gets_its_one_link_from_the_next_process(
     assert left is not None and left.seal is None
     for _ in range(2):
         run = a_run(tmp_path, CallableFence(print, print))
-        earlier = cutover.recover(run)
+        earlier = recover(run)
         assert earlier is not None
         cutover._seal(run, earlier)
         text = (tmp_path / "report.json").read_text()

@@ -26,10 +26,10 @@ from airflow_mirror.cutover.decision import (
 )
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.lifting import Assurance
-from airflow_mirror.cutover.report import CutoverReport, GroupRecord
+from airflow_mirror.cutover.report import CAUGHT_UP, CUT_OVER, CutoverReport, GroupRecord
 from airflow_mirror.cutover.report_store import ReportStore
-from airflow_mirror.cutover.run import recover
 from airflow_mirror.cutover.steps import STEPS, Step, walk
+from airflow_mirror.cutover.undoing import recover
 from airflow_mirror.errors import (
     BrokerError,
     CutoverCancelled,
@@ -64,7 +64,7 @@ NAMES = [step.name for step in STEPS]
 
 def test_each_step_leads_from_where_the_last_one_ended() -> None:
     assert [step.leads_from for step in STEPS[1:]] == [step.to for step in STEPS[:-1]]
-    assert STEPS[0].leads_from == steps.CAUGHT_UP and STEPS[-1].to == steps.CUT_OVER
+    assert STEPS[0].leads_from == CAUGHT_UP and STEPS[-1].to == CUT_OVER
 
 
 def test_all_steps_in_order_and_nothing_undone(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_all_steps_in_order_and_nothing_undone(tmp_path: Path) -> None:
     run = a_run(tmp_path, fence)
     walk(run, fence.steps())
     assert fence.calls == ["raise", *NAMES[1:]]
-    assert (run.report.outcome, run.report.state, run.report.undone) == (reports.DONE, steps.CUT_OVER, [])
+    assert (run.report.outcome, run.report.state, run.report.undone) == (reports.DONE, CUT_OVER, [])
     assert fence.on_record()["outcome"] == reports.DONE
 
 
@@ -90,7 +90,7 @@ def test_failure_in_any_step_is_undone_backwards_and_reraised(tmp_path: Path, br
     restored = ["restore"] if "commit_groups" in done else []
     assert fence.calls == ["raise", *done[1:], "lift", *restored], "producers come first"
     on_record = fence.on_record()
-    assert on_record["outcome"] == reports.BACKED_OUT and on_record["state"] == steps.CAUGHT_UP
+    assert on_record["outcome"] == reports.BACKED_OUT and on_record["state"] == CAUGHT_UP
     assert on_record["fence"]["lifted"] is not None and on_record["error"].startswith(type(error).__name__)
     assert on_record["steps"][-1]["name"] == broken and on_record["steps"][-1]["status"] == "failed"
 
@@ -105,7 +105,7 @@ def test_garbage_is_looked_for_again_behind_the_fence(tmp_path: Path, error: Exc
             raise error
         return {}
 
-    first = replace(STEPS[0], do=look, to=steps.CUT_OVER)
+    first = replace(STEPS[0], do=look, to=CUT_OVER)
     assert gc.isenabled()
     with nullcontext() if error is None else pytest.raises(RuntimeError):
         walk(a_run(tmp_path, Recorder(tmp_path)), [first])

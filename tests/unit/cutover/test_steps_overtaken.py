@@ -29,8 +29,8 @@ from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence
 from airflow_mirror.cutover.raised import Raised
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
-from airflow_mirror.cutover.run import recover
-from airflow_mirror.cutover.steps import STEPS, back_out, walk
+from airflow_mirror.cutover.steps import STEPS, walk
+from airflow_mirror.cutover.undoing import back_out, recover
 from airflow_mirror.errors import (
     ClusterUnreachable,
     CutoverCancelled,

@@ -19,8 +19,8 @@ from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.report import CutoverReport, GroupRecord
 from airflow_mirror.cutover.report_store import ReportStore
-from airflow_mirror.cutover.run import recover
 from airflow_mirror.cutover.steps import STEPS, Step
+from airflow_mirror.cutover.undoing import recover
 from airflow_mirror.errors import (
     TryAgain,
 )

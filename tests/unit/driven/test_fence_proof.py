@@ -17,7 +17,8 @@ from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.quiet import raise_if_written, written_by
 from airflow_mirror.cutover.report import FenceRecord, as_recorded
-from airflow_mirror.cutover.steps import back_out, raise_fence
+from airflow_mirror.cutover.steps import raise_fence
+from airflow_mirror.cutover.undoing import back_out
 from airflow_mirror.cutover.writers import require_source_shut
 from airflow_mirror.errors import FencedByAnother, FenceGone, FenceLeaks, FenceUnproven
 from airflow_mirror.kafka.model import Acl
