@@ -15,8 +15,8 @@ from typing import Any, cast
 
 from airflow_mirror.common.knobs import (
     anything,
+    check,
     knob,
-    knobs_of,
     names,
     of_several,
     one_of,
@@ -293,8 +293,7 @@ class Mirror:
                 "name", self.name, "not usable as a directory and job name", "Use 1-128 letters, digits, '.', '_', '-'."
             )
         self._check_ends()
-        for one, its in knobs_of(self):
-            object.__setattr__(self, one.name, its.values.checked(one.name, getattr(self, one.name)))
+        check(self)
         if not self.topics:
             raise InvalidField("topics", [], "nothing to mirror", "Give at least one topic name or regex.")
         if (self.source_registry is None) != (self.target_registry is None):

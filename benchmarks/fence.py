@@ -38,10 +38,11 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.intent import Intent
+from airflow_mirror.cutover.limits import Limits
 from airflow_mirror.cutover.platform import PATIENCE_S, Platform
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
-from airflow_mirror.cutover.request import Clusters, CutoverRequest, Limits
+from airflow_mirror.cutover.request import Clusters, CutoverRequest
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.jobs.driver.held_lease import writer_lease

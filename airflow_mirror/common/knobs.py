@@ -7,9 +7,10 @@ from it. No socket, no clock.
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
@@ -75,6 +76,25 @@ def knobs_of(kind: Any) -> Iterator[tuple[Field[Any], Knob]]:
     return ((one, one.metadata[_KNOB]) for one in fields(kind) if _KNOB in one.metadata)
 
 
+def check(instance: Any) -> None:
+    """Check each knob of a dataclass as its declaration says, and keep what that returns; for its ``__post_init__``.
+
+    :raises InvalidField: names the field, its value and the remedy.
+    """
+    for one, its in knobs_of(instance):
+        object.__setattr__(instance, one.name, its.values.checked(one.name, getattr(instance, one.name)))
+
+
+def add_options(p: argparse._ActionsContainer, kind: Any, leave_out: Collection[str] = ()) -> None:
+    """Add the options of a dataclass's knobs, each under its section. :param leave_out: fields that get none."""
+    sections: dict[str, argparse._ActionsContainer] = {"": p}
+    for one, its in knobs_of(kind):
+        if its.option and one.name not in leave_out:
+            if its.section not in sections:
+                sections[its.section] = p.add_argument_group(its.section)
+            its.add(sections[its.section], one.default)
+
+
 def options_given(kind: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the values of those knobs whose options a command has, and were given, by field."""
     given = {one.name: getattr(arguments, _dest(knob.option), None) for one, knob in knobs_of(kind) if knob.option}
@@ -108,6 +128,17 @@ def names(*, commas: bool) -> Values:
     return Values(lambda field, value: patterns.parse(field, value, commas=commas), {"action": "append"})
 
 
+def given_names() -> Values:
+    """Names as they are, none of them a pattern."""
+
+    def checked(field: str, value: Any) -> Any:
+        if isinstance(value, str) or not isinstance(value, Collection) or not all(isinstance(n, str) for n in value):
+            raise InvalidField(field, value, "no list of names", "Give names, as a list.")
+        return value
+
+    return Values(checked, {"nargs": "+"})
+
+
 def one_of(*allowed: str) -> Values:
     """One of some words."""
 
@@ -139,6 +170,26 @@ def seconds(least: float, most: float, *, optional: bool = False) -> Values:
         return isinstance(value, int | float) and least <= value <= most
 
     return Values(_plainly(is_good, "not a time", f"Give seconds from {least} to {most}."), {"type": float})
+
+
+def number(text: str) -> float:
+    """Return a number from 0 on: endless is none.
+
+    :raises ArgumentTypeError: it is none. :raises ValueError: likewise; argparse says it.
+    """
+    found = float(text)
+    if not 0 <= found < math.inf:  # nor is it true of nan
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
+    return found
+
+
+def limit() -> Values:
+    """A time in seconds that ends."""
+
+    def is_good(value: Any) -> bool:
+        return isinstance(value, int | float) and 0 <= value < math.inf
+
+    return Values(_plainly(is_good, "not a number that makes sense here", "Use one from 0 on."), {"type": number})
 
 
 def share() -> Values:

@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from airflow_mirror.common.knobs import number
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.clusters import add_both, both_of
-from airflow_mirror.console.command import command, number
+from airflow_mirror.console.command import command
 from airflow_mirror.console.steps import add_steps
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import InputError

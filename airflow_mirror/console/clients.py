@@ -16,8 +16,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from airflow_mirror.common.knobs import number
 from airflow_mirror.console.clusters import add_source, add_target, planned_source, target_of
-from airflow_mirror.console.command import add_json, add_mirror, command, number
+from airflow_mirror.console.command import add_json, add_mirror, command
 from airflow_mirror.console.request import last_plan, require_planned
 from airflow_mirror.cutover.report_store import newest_reports, reports_of
 from airflow_mirror.errors import TryAgain

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -37,17 +36,6 @@ def add_mirror(p: argparse._ActionsContainer, word: str = "--mirror", help: str 
 def name_of(mirror: str) -> str:
     """Return the name of a mirror that is given by it, or by its file. Errors as :meth:`.Mirror.from_file`."""
     return Mirror.from_file(mirror).name if mirror.endswith((".yaml", ".yml", ".json")) else mirror
-
-
-def number(text: str) -> float:
-    """Return a number from 0 on: endless is none.
-
-    :raises ArgumentTypeError: it is none. :raises ValueError: likewise; argparse says it.
-    """
-    found = float(text)
-    if not 0 <= found < math.inf:  # nor is it true of nan
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
-    return found
 
 
 def add_yes(p: argparse._ActionsContainer) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from airflow_mirror.common.files import replace_file
+from airflow_mirror.common.knobs import number
 from airflow_mirror.common.text_files import read_text
 from airflow_mirror.console.clusters import add_both, both_of
-from airflow_mirror.console.command import add_json, command, number
+from airflow_mirror.console.command import add_json, command
 from airflow_mirror.console.plan import planned, said
 from airflow_mirror.extras.readiness.build import night_plan
 from airflow_mirror.extras.readiness.drift import drift

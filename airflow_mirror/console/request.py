@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import fields
 
+from airflow_mirror.common.knobs import add_options, options_given
 from airflow_mirror.console.clusters import add_fence, add_source, add_target, config_of, open_by_default, target_of
-from airflow_mirror.console.command import add_json, add_mirror, number
+from airflow_mirror.console.command import add_json, add_mirror
 from airflow_mirror.console.registries import add_registries
+from airflow_mirror.cutover.limits import Limits
 from airflow_mirror.cutover.platform import Platform, Side
-from airflow_mirror.cutover.request import CutoverRequest, Limits
+from airflow_mirror.cutover.request import CutoverRequest
 from airflow_mirror.cutover.rollback.arm import cutover_of
 from airflow_mirror.cutover.rollback.run import WayBack, way_back
 from airflow_mirror.errors import InputError
@@ -17,17 +18,6 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.records import LAST_PLAN
 from airflow_mirror.plan.ledger_store import fetch, last_hash, unknown_mirror
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.verify.result import LEVELS
-
-# Of Limits; the others are those of an operator's page alone, or of tests.
-_SECONDS = {
-    "max_fence_s": "how long producers may be kept out before the target is open; then the cutover backs out",
-    "drain_timeout_s": "for the tail to reach the fenced log end offsets",
-    "quiet_s": "how long log end offsets must not move",
-    "transactions_timeout_s": "for transactions that were open at the fence to end",
-    "wait_groups_s": "for consumer groups to come to rest",
-    "group_quiet_s": "how long a group with lag must have committed nothing",
-}
 
 
 def add_request(p: argparse.ArgumentParser) -> None:
@@ -36,36 +26,17 @@ def add_request(p: argparse.ArgumentParser) -> None:
     add_mirror(p)
     add_source(p)
     add_fence(p)
-    p.add_argument("--level", choices=LEVELS, default="batches", help="of the comparison (default: batches)")
-    limits = p.add_argument_group("seconds")
-    for one in fields(Limits):
-        if one.name in _SECONDS:
-            option, text = f"--{one.name.replace('_', '-')}", f"{_SECONDS[one.name]} (default: %(default)g)"
-            limits.add_argument(option, type=number, default=one.default, metavar="S", help=text)
-    accepted = p.add_argument_group("what else is accepted, as for CutoverOperator")
-    accepted.add_argument(
-        "--accept-still-groups", nargs="+", default=(), metavar="GROUP",
-        help="groups that may stand still with members and lag",
-    )  # fmt: skip
-    accepted.add_argument("--leave-out-groups", nargs="+", default=(), metavar="GROUP", help="groups that don't move")
-    accepted.add_argument(
-        "--accept-ledger-writers", nargs="+", default=(), metavar="PRINCIPAL",
-        help="who else may write to the target's ledger; User:*: everybody, also where nobody can tell",
-    )  # fmt: skip
-    accepted.add_argument(
-        "--allow-rewind", action="store_true", help="also set positions that are below the group's own on the target"
-    )
+    add_options(p, Limits)
+    add_options(p, CutoverRequest)
     add_registries(p)
     add_json(p)
 
 
 def request_of(arguments: argparse.Namespace, plan: Plan) -> CutoverRequest:
-    """Return what the options ask for."""
+    """Return what the options ask for. :raises InvalidField: a value makes no sense."""
     return CutoverRequest(
-        plan=plan, fence=arguments.fence, open_by_default=open_by_default(arguments), level=arguments.level,
-        limits=Limits(**{name: getattr(arguments, name) for name in _SECONDS}), allow_rewind=arguments.allow_rewind,
-        accept_still_groups=arguments.accept_still_groups, leave_out_groups=arguments.leave_out_groups,
-        accept_ledger_writers=arguments.accept_ledger_writers,
+        plan=plan, fence=arguments.fence, open_by_default=open_by_default(arguments),
+        limits=Limits(**options_given(Limits, arguments)), **options_given(CutoverRequest, arguments),
     )  # fmt: skip
 
 

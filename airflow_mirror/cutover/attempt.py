@@ -16,10 +16,11 @@ from airflow_mirror.cutover.decision import FenceState, permit
 from airflow_mirror.cutover.fence import Fence
 from airflow_mirror.cutover.fence_names import attempt_id
 from airflow_mirror.cutover.intent import Intent
+from airflow_mirror.cutover.limits import Limits
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
-from airflow_mirror.cutover.request import ALONE, Additions, Clusters, CutoverRequest, Limits
+from airflow_mirror.cutover.request import ALONE, Additions, Clusters, CutoverRequest
 from airflow_mirror.cutover.schema_ids import SchemaProof
 from airflow_mirror.cutover.short_lease import ShortLease
 from airflow_mirror.cutover.signing import Signer

@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow_mirror.cutover.forecast import ENOUGH_S, Forecast, forecast
 from airflow_mirror.cutover.foreseen import GRANT, about_right, of_schemas
-from airflow_mirror.cutover.request import Limits
+from airflow_mirror.cutover.limits import Limits
 from airflow_mirror.cutover.seen import CutoverFacts
 from airflow_mirror.errors import CutoverBlocked
 from airflow_mirror.jobs.health.judging import Limits as HealthLimits

@@ -1,7 +1,7 @@
 """What a cutover is asked for, and what it is carried out with: the same from an operator, a command and a rollback.
 
 Who asks makes a :class:`CutoverRequest` of what a person said. :func:`connected` makes the :class:`Clusters` of it, which
-live as long as the call does. What one attempt then does is :class:`airflow_mirror.cutover.attempt.Run`.
+live as long as the call does. What one attempt then does is :class:`airflow_mirror.cutover.attempt.Attempt`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from airflow_mirror.common.knobs import check, given_names, knob, one_of, switch
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.fence import Fence, fence_of
 from airflow_mirror.cutover.intent import ACL
+from airflow_mirror.cutover.limits import Limits
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.schema_ids import BehindTheFence, SchemaProof
@@ -28,42 +30,12 @@ from airflow_mirror.sync.group_translation import Translate
 from airflow_mirror.sync.maps import OffsetMaps
 from airflow_mirror.verify.proof import Proofs, standing
 from airflow_mirror.verify.remaining import verify_rest
-from airflow_mirror.verify.result import PartitionComparison
+from airflow_mirror.verify.result import LEVELS, PartitionComparison
 
 Offsets = Mapping[TopicPartition, int]
 Verify = Callable[[Offsets], Sequence[PartitionComparison]]
+_accepted = partial(knob, section="what else is accepted, as for CutoverOperator")
 Prove = Callable[[Plan, ClusterAdmin, BehindTheFence | None], SchemaProof]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Time limits of the steps, in seconds.
-
-    :param max_fence_s: for everything from the fence to the opening. It caps every limit below by what is left of it.
-    :param drain_timeout_s: for the tail to reach the fenced ends.
-    :param quiet_s: how long the source's log end offsets must stay unchanged to prove the fence; longer where the pauses
-        between two writes are longer. ``quiet_at_most_s``: so long they are watched for that, before the fence.
-    :param settle_s: wait after raising the fence, for brokers to learn of it and to answer requests in flight.
-    :param proof_timeout_s: for every broker to learn of the fence and to refuse writers.
-    :param transactions_timeout_s: for transactions that were open at the fence to end.
-    :param wait_groups_s: for consumer groups on the source to come to rest.
-    :param group_quiet_s: how long a group with members and lag must not commit. Above 5 s, because consumers commit
-        every 5 s by default, and between two commits no position moves.
-    :param approval_valid_s: how old it may be what was shown before the cutover.
-    :param poll_s: between two polls.
-    """
-
-    max_fence_s: float = 60.0
-    drain_timeout_s: float = 300.0
-    quiet_s: float = 3.0
-    quiet_at_most_s: float = 10.0
-    settle_s: float = 1.0
-    proof_timeout_s: float = 10.0
-    transactions_timeout_s: float = 90.0
-    wait_groups_s: float = 60.0
-    group_quiet_s: float = 6.0
-    approval_valid_s: float = 3600.0
-    poll_s: float = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +62,7 @@ class CutoverRequest:
     :param alarm: path of a function by which our guard calls a person (:mod:`.alarm`), if this process dies behind its
         fence.
     :param is_rollback: the plan is a way back's, which nothing else may cut over.
+    :raises InvalidField: a value makes no sense. Nothing was touched.
     """
 
     plan: Plan
@@ -97,18 +70,31 @@ class CutoverRequest:
     fence: str = ACL
     open_by_default: bool | None = None
     keep_fence: bool = True
-    level: str = "batches"
+    level: str = knob("batches", one_of(*LEVELS), "of the comparison", "--level")
     limits: Limits = Limits()
-    allow_rewind: bool = False
-    accept_still_groups: Collection[str] = ()
-    leave_out_groups: Collection[str] = ()
-    accept_ledger_writers: Collection[str] = ()
+    accept_still_groups: Collection[str] = _accepted(
+        (), given_names(), "groups that may stand still with members and lag", "--accept-still-groups", "GROUP"
+    )
+    leave_out_groups: Collection[str] = _accepted(
+        (), given_names(), "groups that don't move", "--leave-out-groups", "GROUP"
+    )
+    accept_ledger_writers: Collection[str] = _accepted(
+        (), given_names(),
+        "who else may write to the target's ledger; User:*: everybody, also where nobody can tell",
+        "--accept-ledger-writers", "PRINCIPAL",
+    )  # fmt: skip
+    allow_rewind: bool = _accepted(
+        False, switch(), "also set positions that are below the group's own on the target", "--allow-rewind"
+    )
     compared: Sequence[str] = ()
     shown_at: float | None = None
     approved: Mapping[str, str] | None = None
     course: Sequence[Mapping[str, Any]] = ()
     alarm: str = ""
     is_rollback: bool = False
+
+    def __post_init__(self) -> None:
+        check(self)
 
 
 @dataclass(frozen=True, kw_only=True)

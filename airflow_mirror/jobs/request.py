@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, Self
 
-from airflow_mirror.common.knobs import knob, knobs_of, one_of, seconds, switch, text, whole
+from airflow_mirror.common.knobs import check, knob, one_of, seconds, switch, text, whole
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.verify.result import LEVELS
 
@@ -57,8 +57,7 @@ class JobRequest:
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        for one, its in knobs_of(self):
-            object.__setattr__(self, one.name, its.values.checked(one.name, getattr(self, one.name)))
+        check(self)
         if self.start:
             object.__setattr__(self, "mirror", replace(self.mirror, start=self.start))
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.common.signals import set_in_handler
+from airflow_mirror.cutover.limits import GIVEN, Limits
 from airflow_mirror.hooks.assets import tell_events, tell_lineage
 from airflow_mirror.hooks.home import alarm, report_dir, report_key
 from airflow_mirror.operators.base import (
@@ -38,10 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["CutoverOperator", "PreviewCutoverOperator"]
 
 
-# Of airflow_mirror.cutover.request.Limits.
-_LIMITS = ("max_fence_s", "drain_timeout_s", "quiet_s", "transactions_timeout_s", "wait_groups_s", "group_quiet_s")
-
-
 def approval_of(task: PlannedOperator, context: Context) -> dict[str, str] | None:
     """Return the last answer of the ApprovalOperators upstream, for the report; None: nobody was asked."""
     answers = [a for a in pulled_from(task, "APPROVE", context) if a.get("chosen_options") and a.get("responded_at")]
@@ -59,7 +56,7 @@ class _OfACutover(PlannedOperator):
         *PlannedOperator.template_fields,
         "fence",
         "open_by_default",
-        *_LIMITS,
+        *GIVEN,
         "level",
         "allow_rewind",
         "accept_still_groups",
@@ -72,12 +69,12 @@ class _OfACutover(PlannedOperator):
         *,
         fence: str = "acl",
         open_by_default: bool | str | None = None,
-        max_fence_s: float | str = 60.0,
-        drain_timeout_s: float | str = 300.0,
-        quiet_s: float | str = 3.0,
-        transactions_timeout_s: float | str = 90.0,
-        wait_groups_s: float | str = 60.0,
-        group_quiet_s: float | str = 6.0,
+        max_fence_s: float | str = Limits.max_fence_s,
+        drain_timeout_s: float | str = Limits.drain_timeout_s,
+        quiet_s: float | str = Limits.quiet_s,
+        transactions_timeout_s: float | str = Limits.transactions_timeout_s,
+        wait_groups_s: float | str = Limits.wait_groups_s,
+        group_quiet_s: float | str = Limits.group_quiet_s,
         level: str = "batches",
         allow_rewind: bool | str = False,
         accept_still_groups: Sequence[str] | str = (),
@@ -96,7 +93,7 @@ class _OfACutover(PlannedOperator):
 
     def _request(self, mirror: Mirror, context: Context) -> CutoverRequest:
         """Return what is wanted, by the rendered fields. Nothing was asked of a cluster but the plan."""
-        from airflow_mirror.cutover.request import CutoverRequest, Limits
+        from airflow_mirror.cutover.request import CutoverRequest
 
         plan = self.stored_plan(mirror)
         results = upstream_results(self, "compares_plan", mirror, context)
@@ -106,7 +103,7 @@ class _OfACutover(PlannedOperator):
             fence=self.fence,
             open_by_default=None if self.open_by_default is None else flag("open_by_default", self.open_by_default),
             level=self.level,
-            limits=Limits(**{name: number(name, getattr(self, name)) for name in _LIMITS}),
+            limits=Limits(**{name: number(name, getattr(self, name)) for name in GIVEN}),
             allow_rewind=flag("allow_rewind", self.allow_rewind),
             accept_still_groups=names(self.accept_still_groups),
             leave_out_groups=names(self.leave_out_groups),
@@ -233,7 +230,7 @@ class CutoverOperator(_OfACutover):
         self,
         *,
         keep_fence: bool | str = True,
-        approval_valid_s: float | str = 3600.0,
+        approval_valid_s: float | str = Limits.approval_valid_s,
         fence_again: bool | str = False,
         release_registry: bool | str = False,
         **kwargs: Any,

@@ -17,10 +17,11 @@ from airflow_mirror.cutover.failover.returned import NOT_YET, fence_returned
 from airflow_mirror.cutover.fence import AclFence, fence_of
 from airflow_mirror.cutover.intent import ACL
 from airflow_mirror.cutover.lifting import lift_leftover_fence
+from airflow_mirror.cutover.limits import Limits
 from airflow_mirror.cutover.other_fences import let_in, lift_unexplained, unexplained
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
-from airflow_mirror.cutover.request import Clusters, CutoverRequest, Limits
+from airflow_mirror.cutover.request import Clusters, CutoverRequest
 from airflow_mirror.cutover.rollback import arm as arming
 from airflow_mirror.cutover.rollback.run import way_back
 from airflow_mirror.cutover.steps import STEPS, walk

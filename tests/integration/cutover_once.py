@@ -19,9 +19,9 @@ from typing import Any
 from airflow_mirror.config import load
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover import decision, preview
+from airflow_mirror.cutover.limits import Limits
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.cutover.request import Limits
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync import groups

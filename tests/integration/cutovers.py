@@ -8,8 +8,8 @@ from typing import Any
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.decision import FenceState, fence_state
+from airflow_mirror.cutover.limits import Limits
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.cutover.request import Limits
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.owned import owned_topics
 from airflow_mirror.verify.remaining import verify_rest

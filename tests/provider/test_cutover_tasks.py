@@ -20,9 +20,10 @@ from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.decision_copy import note_copy
 from airflow_mirror.cutover.fence import Fence, fence_of
+from airflow_mirror.cutover.limits import Limits
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.cutover.request import CutoverRequest, Limits
+from airflow_mirror.cutover.request import CutoverRequest
 from airflow_mirror.errors import InputError, LedgerLost, TryAgain
 from airflow_mirror.example_dags.ending import FollowOnOperator
 from airflow_mirror.operators.cutover import CutoverOperator, approval_of

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.cutover import preview
-from airflow_mirror.cutover.request import Limits as CutoverLimits
+from airflow_mirror.cutover.limits import Limits
 from airflow_mirror.errors import BrokerError, ClusterUnreachable, InputError, MirrorError, MissingRight
 from airflow_mirror.extras.readiness import look
 from airflow_mirror.jobs.health import judging
@@ -137,7 +137,7 @@ def of_health() -> list[Finding]:
     ("table", "pipeline"),
     [
         ("plan.checks", of_a_plan), ("jobs.health.judging", of_health),
-        ("cutover.preview", lambda: preview.judge(test_preview.WELL, CutoverLimits())[0]),
+        ("cutover.preview", lambda: preview.judge(test_preview.WELL, Limits())[0]),
         ("extras.readiness.findings", lambda: test_build.night().findings),
     ],
 )  # fmt: skip

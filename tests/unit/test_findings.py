@@ -14,7 +14,7 @@ from airflow_mirror.copy.writer.identity import data_producer_id
 from airflow_mirror.cutover import preview
 from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.check import refusals
-from airflow_mirror.cutover.request import Limits as CutoverLimits
+from airflow_mirror.cutover.limits import Limits
 from airflow_mirror.cutover.schema_ids import MISSING, SchemaProof
 from airflow_mirror.cutover.seen import Compared
 from airflow_mirror.errors import BrokerError, MissingRight
@@ -165,7 +165,7 @@ def cutover() -> dict[str, list[str]]:
     differs = replace(well, compared=Compared(offsets=9, seconds=2.0, differences=["t-0: value"]), free_bytes={1: None})
     names = ("tail", "lag", "compared", "transactions", "groups", "replicas", "rights", "versions", "disk", "schemas")
     return {
-        name: lines(preview.judge(seen, CutoverLimits(max_fence_s=most_s))[0])
+        name: lines(preview.judge(seen, Limits(max_fence_s=most_s))[0])
         for name, seen, most_s in (
             ("well", well, 60.0), ("wrong", wrong, 60.0), ("warned", warned, 60.0), ("differs", differs, 1.0),
             ("away", replace(well, unknown=dict.fromkeys(names, AWAY)), 60.0),

@@ -45,6 +45,7 @@ from airflow_mirror.cutover.failover.check import failed_over
 from airflow_mirror.cutover.failover.record import Cut, Record
 from airflow_mirror.cutover.fence import AclFence, Fence, fence_of
 from airflow_mirror.cutover.fence_names import RETURNED, attempt_id
+from airflow_mirror.cutover.limits import Limits
 from airflow_mirror.cutover.open_transactions import look_for_unseen, unseen_because
 from airflow_mirror.cutover.other_fences import require_no_other
 from airflow_mirror.cutover.platform import Platform, Side, require_source
@@ -53,7 +54,7 @@ from airflow_mirror.cutover.quiet import prove_ends
 from airflow_mirror.cutover.raised import Raised
 from airflow_mirror.cutover.report import CUT_OVER, DONE, CutoverReport, FenceRecord, GroupRecord, as_recorded
 from airflow_mirror.cutover.report_store import ReportStore
-from airflow_mirror.cutover.request import Clusters, CutoverRequest, Limits
+from airflow_mirror.cutover.request import Clusters, CutoverRequest
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import (
     AuthenticationFailed,

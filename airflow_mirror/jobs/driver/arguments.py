@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Iterable
-from dataclasses import Field
 from typing import Any, TypeVar
 
-from airflow_mirror.common.knobs import Knob, knobs_of, options_given
+from airflow_mirror.common.knobs import add_options, knobs_of, options_given
 from airflow_mirror.jobs.request import JobRequest, TailRequest
 from airflow_mirror.mirror import Mirror
 
@@ -34,29 +32,12 @@ def add_flow(p: argparse.ArgumentParser) -> None:
         "--mirror", metavar="FILE", help="a Mirror as YAML or JSON; the options of this group then change it"
     )
     flow.add_argument("--name", help="identity of the flow; two jobs of one name never write at once (default: cli)")
-    _add(flow, knobs_of(Mirror))
-
-
-def add_options(p: argparse.ArgumentParser, kind: type[JobRequest], leave_out: Collection[str] = ()) -> None:
-    """Add the options of a kind of request, for :func:`request_of`. :param leave_out: fields that get none."""
-    sections: dict[str, argparse._ActionsContainer] = {"": p}
-    for one, its in knobs_of(kind):
-        if one.name not in leave_out:
-            section = sections.setdefault(its.section, p)
-            if section is p and its.section:
-                section = sections[its.section] = p.add_argument_group(its.section)
-            _add(section, [(one, its)])
+    add_options(flow, Mirror)
 
 
 def add_alarm(p: argparse.ArgumentParser) -> None:
     """Add the option of what guards a fence: how that calls a person."""
-    _add(p, ((one, its) for one, its in knobs_of(TailRequest) if one.name == "alarm"))
-
-
-def _add(p: argparse._ActionsContainer, knobs: Iterable[tuple[Field[Any], Knob]]) -> None:
-    for one, its in knobs:
-        if its.option:
-            its.add(p, one.default)
+    add_options(p, TailRequest, {one.name for one, _ in knobs_of(TailRequest)} - {"alarm"})
 
 
 def request_of(

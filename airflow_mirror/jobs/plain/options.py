@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from airflow_mirror.jobs.driver import arguments as cli
+from airflow_mirror.common import knobs
 from airflow_mirror.jobs.request import JobRequest
 
 
 def add_options(p: argparse.ArgumentParser, kind: type[JobRequest], *leave_out: str) -> None:
     """Add those of a kind of request, and ``--processes`` in place of Spark's. :param leave_out: as there."""
-    cli.add_options(p, kind, {"tasks", "settings_from", *leave_out})
+    knobs.add_options(p, kind, {"tasks", "settings_from", *leave_out})
     p.add_argument(
         "--processes", type=_count, metavar="N", dest="tasks",
         help="how many processes work on this host (default: one for each core)",

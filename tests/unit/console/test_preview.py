@@ -11,8 +11,9 @@ from airflow_mirror.console.main import main, parser
 from airflow_mirror.console.registries import prover_of
 from airflow_mirror.console.request import request_of
 from airflow_mirror.cutover.forecast import Forecast
+from airflow_mirror.cutover.limits import Limits
 from airflow_mirror.cutover.preview import Preview
-from airflow_mirror.cutover.request import Clusters, CutoverRequest, Limits
+from airflow_mirror.cutover.request import Clusters, CutoverRequest
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.plan.findings import Finding
 from airflow_mirror.plan.ledger_store import keep

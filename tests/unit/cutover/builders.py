@@ -15,10 +15,11 @@ from airflow_mirror.cutover import decision
 from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.decision import FenceState, fence_state
 from airflow_mirror.cutover.intent import Intent
+from airflow_mirror.cutover.limits import Limits
 from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
-from airflow_mirror.cutover.request import Clusters, CutoverRequest, Limits
+from airflow_mirror.cutover.request import Clusters, CutoverRequest
 from airflow_mirror.errors import LeaseLost, RequestRefused
 from airflow_mirror.kafka.acls import OPERATIONS
 from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupInfo, TopicInfo

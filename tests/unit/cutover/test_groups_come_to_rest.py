@@ -14,8 +14,8 @@ import pytest
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover import check, groups, groups_at_rest, steps
 from airflow_mirror.cutover.attempt import Attempt
+from airflow_mirror.cutover.limits import Limits
 from airflow_mirror.cutover.report import StepRecord
-from airflow_mirror.cutover.request import Limits
 from airflow_mirror.cutover.restoring import restore_groups
 from airflow_mirror.cutover.undoing import back_out
 from airflow_mirror.errors import (

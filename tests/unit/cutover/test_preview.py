@@ -9,8 +9,8 @@ import pytest
 
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.cutover.forecast import Forecast, Times, forecast
+from airflow_mirror.cutover.limits import Limits
 from airflow_mirror.cutover.preview import CHECKS, Preview, judge
-from airflow_mirror.cutover.request import Limits
 from airflow_mirror.cutover.schema_ids import DIFFERENT, MISSING, SAME, SchemaProof, SchemaRow
 from airflow_mirror.cutover.seen import Compared, CutoverFacts, Holder
 from airflow_mirror.cutover.steps import STEPS

@@ -24,9 +24,10 @@ from airflow_mirror.cutover.decision import CLOSED, CLOSING, LIFTED, LIFTING, OP
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.lifting import Assurance, lift_leftover_fence, locked
+from airflow_mirror.cutover.limits import Limits
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, as_recorded
-from airflow_mirror.cutover.request import Additions, Limits
+from airflow_mirror.cutover.request import Additions
 from airflow_mirror.cutover.short_lease import ShortLease
 from airflow_mirror.cutover.undoing import recover
 from airflow_mirror.errors import (

@@ -17,10 +17,10 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease_watch import LeaseWatch
 from airflow_mirror.cutover import platform, steps
 from airflow_mirror.cutover.callable_fence import CallableFence
+from airflow_mirror.cutover.limits import Limits
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore, reports_of
-from airflow_mirror.cutover.request import Limits
 from airflow_mirror.errors import (
     FenceNotLifted,
     LeaseLost,

@@ -16,8 +16,8 @@ from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.groups import commit_groups
+from airflow_mirror.cutover.limits import Limits
 from airflow_mirror.cutover.preview import judge
-from airflow_mirror.cutover.request import Limits
 from airflow_mirror.cutover.run import preview
 from airflow_mirror.cutover.seen import look
 from airflow_mirror.errors import CutoverCancelled, MirrorError, MissingRight

@@ -23,11 +23,11 @@ from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.html import render
 from airflow_mirror.cutover.intent import Intent
 from airflow_mirror.cutover.lifting import lift_leftover_fence
+from airflow_mirror.cutover.limits import Limits
 from airflow_mirror.cutover.other_fences import unexplained
 from airflow_mirror.cutover.platform import Platform
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.report_store import ReportStore
-from airflow_mirror.cutover.request import Limits
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import (
     AuthenticationFailed,
