@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from airflow_mirror.cutover import decision
 from airflow_mirror.cutover import report as reports
@@ -21,7 +20,7 @@ from airflow_mirror.cutover.fence import AclFence, Fence
 from airflow_mirror.cutover.fence_names import name_of, target_of
 from airflow_mirror.cutover.intent import Intent, fence_text, line
 from airflow_mirror.cutover.platform import Platform, require_source
-from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.report import CutoverReport, UndoneRecord
 from airflow_mirror.cutover.restoring import restore_while_shut
 from airflow_mirror.errors import (
     CutoverTakenOver,
@@ -50,7 +49,7 @@ class Raised:
     :param fence: by which it is lifted. :param intent: what it has changed.
     :param report: of that attempt; None: it has left none, so it has moved no group.
     :param plan: that the decision pins, whose source was fenced; None: our own process has fenced it, or none is known.
-    :param rows: what was undone, or was not.
+    :param undone: what was, or could not be.
     :param left: rules like its own that were found behind its lifting, and left to another mirror's fence.
     """
 
@@ -61,13 +60,13 @@ class Raised:
     intent: Intent
     report: CutoverReport | None
     plan: Plan | None = None
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    undone: list[UndoneRecord] = field(default_factory=list)
     left: Collection[Acl] = ()
 
     @property
     def failures(self) -> list[str]:
         """What could not be undone, with the cause."""
-        return [f"{row['step']}: {row['error']}" for row in self.rows if not row["ok"]]
+        return [f"{record.step}: {record.error}" for record in self.undone if not record.ok]
 
     @classmethod
     def of(
@@ -231,7 +230,7 @@ class Raised:
             attempt("stop_writers", lambda: f"the tail {lost} lost its lease: start it again")
         # A group that was refused for good (it has members now) holds nothing up: its row says so, and nobody could do
         # better. The run's next try restores it (`undo_rest`).
-        if self.rows[0]["ok"] and not unanswered:
+        if self.undone[0].ok and not unanswered:
             # Without an answer a row that failed, and `lifted` all the same, perhaps: the next process reads which.
             attempt("decision", self._ended)
         if report is not None:
@@ -259,10 +258,10 @@ class Raised:
 
     def _attempt(self, step: str, do: Callable[[], str], log: Log) -> list[TryAgain]:
         """Undo a step, and note what became of it; return that there was no answer, where there was none."""
-        row: dict[str, Any] = {"step": step, "what": "", "ok": True, "error": None}
+        record = UndoneRecord(step=step)
         unanswered = list[TryAgain]()
         try:
-            row["what"] = do()
+            record.what = do()
         # Not a row among others: the rest is another process's to undo, and it does.
         except CutoverTakenOver:
             raise
@@ -271,15 +270,15 @@ class Raised:
                 # Nobody knows whether that request came to be: it is tried again by whoever goes on, so `lifted` must
                 # not be decided yet.
                 unanswered.append(e)
-            row.update(ok=False, error="; ".join([f"{type(e).__name__}: {e}", *getattr(e, "__notes__", [])]))
-        self.rows.append(row)
-        log.info("undo %s: %s", step, row["what"] if row["ok"] else row["error"])
+            record.fail(e)
+        self.undone.append(record)
+        log.info("undo %s: %s", step, record)
         return unanswered
 
     def _note_in(self, report: CutoverReport) -> None:
         # A guard tries every second while a coordinator is away.
-        if self.rows and report.undone[-len(self.rows) :] != self.rows:
-            report.undone += self.rows
+        if self.undone and report.undone[-len(self.undone) :] != self.undone:
+            report.undone += self.undone
         # In memory only: who calls saves it. Dies before that: decided is `lifted`, and the run's next process says so
         # in its place.
         report.outcome = reports.UNDO_FAILED if self.failures else reports.BACKED_OUT

@@ -48,6 +48,27 @@ class StepRecord:
 
 
 @dataclass(kw_only=True)
+class UndoneRecord:
+    """One thing that was undone, or was to be.
+
+    :param what: became of it. :param error: that kept it from being done; None: nothing did.
+    """
+
+    step: str
+    what: str = ""
+    ok: bool = True
+    error: str | None = None
+
+    def __str__(self) -> str:
+        """Return what became of it, for a log."""
+        return self.what if self.ok else str(self.error)
+
+    def fail(self, error: Exception) -> None:
+        """Note what kept it from being done."""
+        self.ok, self.error = False, "; ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])])
+
+
+@dataclass(kw_only=True)
 class FenceRecord:
     """The fence, for people, and for who has to lift it where the target's ledger is lost.
 
@@ -195,7 +216,7 @@ class CutoverReport:
     :param schemas: ids of schemas in a sample of each topic, before the fence: rows of ``topic, part, id, subjects,
         verdict`` (as in :class:`airflow_mirror.cutover.schema_ids.SchemaRow`); empty where no registries are named.
     :param lease: the writer lease that was taken from the tail: ``transactional_id, producer_id, epoch, wait_s``.
-    :param undone: rows of ``step, what, ok, error`` of a rollback.
+    :param undone: what was undone of it, in that order, by whoever has.
     :param earlier: one summary for each earlier attempt.
     :param seal: ``links`` of the run (:mod:`airflow_mirror.ledger.chain`), this report's own last; where there is one, a
         ``signature`` and the fingerprint of its ``key``. None: the run goes on, or has no link yet.
@@ -228,7 +249,7 @@ class CutoverReport:
     schemas: list[dict[str, Any]] = field(default_factory=list)
     lease: dict[str, Any] | None = None
     error: str | None = None
-    undone: list[dict[str, Any]] = field(default_factory=list)
+    undone: list[UndoneRecord] = field(default_factory=list)
     earlier: list[dict[str, Any]] = field(default_factory=list)
     seal: dict[str, Any] | None = None
     version: int = REPORT.version
@@ -253,8 +274,8 @@ class CutoverReport:
     @property
     def has_lost_groups(self) -> bool:
         """Whether groups could not get their positions back, as of the last try."""
-        tries = [row for row in self.undone if row["step"] == "commit_groups"]
-        return bool(tries) and not tries[-1]["ok"]
+        tries = [record for record in self.undone if record.step == "commit_groups"]
+        return bool(tries) and not tries[-1].ok
 
     @property
     def opened_at(self) -> float | None:
@@ -315,6 +336,7 @@ class CutoverReport:
         """
         shown = dict(vars(self))
         shown["steps"] = [dict(vars(step)) for step in self.steps]
+        shown["undone"] = [dict(vars(record)) for record in self.undone]
         shown["groups"] = [group.to_dict() for group in self.groups]
         shown["fence"] = None if self.fence is None else dict(vars(self.fence))
         shown["fence_seconds"] = None if self.fence is None else self.fence.seconds  # for human readers of the file
@@ -337,6 +359,7 @@ class CutoverReport:
         try:
             kept["fence"] = known(FenceRecord)(kept["fence"]) if kept.get("fence") else None
             kept["steps"] = [known(StepRecord)(row) for row in kept.get("steps", [])]
+            kept["undone"] = [known(UndoneRecord)(row) for row in kept.get("undone", [])]
             kept["groups"] = [known(GroupRecord)(row) for row in kept.get("groups", [])]
             return known(cls)(kept)
         except TypeError as e:

@@ -276,7 +276,7 @@ def _seal(attempt: Attempt, report: CutoverReport) -> None:
 
 def _remembered(report: CutoverReport) -> dict[str, Any]:
     times = {"started": report.started, "updated": report.updated}
-    return {**report.summary(), **times, "undone": report.undone}
+    return {**report.summary(), **times, "undone": [dict(vars(record)) for record in report.undone]}
 
 
 @contextmanager

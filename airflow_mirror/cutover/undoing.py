@@ -6,8 +6,6 @@ it is still ours to do it.
 
 from __future__ import annotations
 
-from typing import Any
-
 from airflow_mirror.common.signals import undisturbed
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.alone import alone
@@ -16,7 +14,7 @@ from airflow_mirror.cutover.check import require_own_fence
 from airflow_mirror.cutover.decision import CLOSING, LIFTED, OPENED, FenceState, fence_state, go_on_opening
 from airflow_mirror.cutover.heartbeat import require_over
 from airflow_mirror.cutover.raised import Raised
-from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.report import CutoverReport, UndoneRecord
 from airflow_mirror.errors import (
     CutoverTakenOver,
     MayBeOpen,
@@ -67,9 +65,7 @@ def back_out(attempt: Attempt) -> None:
             # Whoever it was has put back the groups as well, before it decided `lifted`: by the report that was written
             # for that.
             raised.is_down()
-            attempt.report.undone.append(
-                {"step": "fence", "what": "somebody else has undone it", "ok": True, "error": None}
-            )
+            attempt.report.undone.append(UndoneRecord(step="fence", what="somebody else has undone it"))
             attempt.report.outcome, attempt.report.state = reports.BACKED_OUT, reports.CAUGHT_UP
         _save(attempt)
 
@@ -83,7 +79,7 @@ def _without_ledger(attempt: Attempt, raised: Raised, cause: MirrorError) -> Non
     :raises OpenOutcomeUnknown: somebody else's may.
     """
     attempt.log.warning("the target's ledger can't be told that the fence is lifted: %s", cause)
-    row: dict[str, Any] = {"step": "fence", "what": "fence lifted", "ok": True, "error": None}
+    record = UndoneRecord(step="fence", what="fence lifted")
     attempt.report.outcome = reports.UNDO_FAILED  # the rest is left to who can ask the ledger
     try:
         # Dies behind it: `up` stands without rules, and is lifted once more by the first who can ask.
@@ -94,9 +90,9 @@ def _without_ledger(attempt: Attempt, raised: Raised, cause: MirrorError) -> Non
     except MayBeOpen as e:
         raise OpenOutcomeUnknown(attempt.source.role, str(e)) from e
     except MirrorError as e:
-        row.update(ok=False, error=f"{type(e).__name__}: {e}")
-    attempt.report.undone.append(row)
-    attempt.log.info("undo fence: %s", row["what"] if row["ok"] else row["error"])
+        record.fail(e)
+    attempt.report.undone.append(record)
+    attempt.log.info("undo fence: %s", record)
     _save(attempt)
 
 

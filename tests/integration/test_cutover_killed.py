@@ -117,7 +117,7 @@ def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkey
                 assert world.acls() == [], f"fence left after a kill behind write {kill_after}"
                 assert world.positions(moved) == {0: 3, 1: 4}
                 if over or not here:  # of an attempt whose fence never went up nobody else has to know
-                    assert report.attempt == 1 and report.earlier == report.undone == []
+                    assert report.attempt == 1 and (report.earlier, report.undone) == ([], [])
                 else:
                     assert report.attempt > 1 and {one["state"] for one in report.earlier} == {"CAUGHT_UP"}
                     assert all(u["ok"] for one in report.earlier for u in one["undone"])

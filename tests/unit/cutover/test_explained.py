@@ -385,6 +385,6 @@ def test_rules_of_another_mirror_stay_when_a_fence_is_lifted_again(attempt: Atte
     ], "and nobody is told that producers are in"  # fmt: skip
     assert list(map(told, raised.lines)) == raised.lines, "nor that a rule was lifted"
     assert told("DENY WRITE on topic orders") == "lifted: DENY WRITE on topic orders"
-    assert raised.rows[0]["what"].endswith(
+    assert raised.undone[0].what.endswith(
         "stays: its name was gone, and another mirror's fence, which may have the same rule, stands"
     )

@@ -306,7 +306,7 @@ def test_group_that_was_refused_goes_back_by_the_next_try(
     assert found is not None and found.outcome == BACKED_OUT
     assert [group.committed for group in found.groups] == [meanwhile not in ("nothing", "read on")]
     assert at(world.target.positions) == {ORDERS: {"nothing": 40, "read on": 95}.get(meanwhile, 90)}
-    says = found.undone[-1]["what"].endswith("; left where they are in orders: not the mirror's any more")
+    says = found.undone[-1].what.endswith("; left where they are in orders: not the mirror's any more")
     assert says == (meanwhile in ("passed on", "given up"))
 
 
@@ -375,7 +375,7 @@ def test_group_that_went_back_and_follows_again_is_not_taken_back_by_a_later_try
         next_try()
     target.joined.clear()
     found = next_try()
-    assert found is not None and found.outcome == BACKED_OUT and found.undone[-1]["what"] == "1 group(s) restored"
+    assert found is not None and found.outcome == BACKED_OUT and found.undone[-1].what == "1 group(s) restored"
     assert target.offsets() == {"back": 90, "joined": 30}
 
 

@@ -249,7 +249,7 @@ def test_attempt_that_a_guard_took_back_without_a_word_is_told_as_taken_back(
 def test_failed_undo_lets_no_new_attempt_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Steps(monkeypatch, broken="off")
     report = fenced(tmp_path, "callable", reports.UNDO_FAILED)
-    report.undone = [{"step": "commit_groups", "what": "restore_groups", "ok": False, "error": "of an earlier time"}]
+    report.undone = [reports.UndoneRecord(step="commit_groups", ok=False, error="of an earlier time")]
     kept_in(tmp_path).save(report)
     for _ in range(2):
         with pytest.raises(NotUndone, match="fence: RuntimeError: off") as caught:

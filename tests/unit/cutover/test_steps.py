@@ -133,7 +133,7 @@ def test_undo_that_fails_does_not_keep_the_fence_up(tmp_path: Path) -> None:
         walk(run, fence.steps())
     assert fence.calls[-2:] == ["lift", "restore"]
     assert run.report.outcome == reports.UNDO_FAILED and not run.report.is_fenced
-    undone = [(row["step"], row["ok"]) for row in run.report.undone]
+    undone = [(row.step, row.ok) for row in run.report.undone]
     assert undone == [("fence", True), ("commit_groups", False), ("stop_writers", True), ("decision", True)]
 
 
@@ -155,7 +155,7 @@ def test_groups_that_nobody_answers_for_are_restored_by_who_goes_on(tmp_path: Pa
         with pytest.raises(FenceNotLifted, match="commit_groups: TryAgain: no coordinator"):
             lifts(tmp_path, away, known=Assurance(listened=True))
     report = kept_in(tmp_path).load()
-    assert report is not None and [row["step"] for row in report.undone] == ["fence", "commit_groups", "stop_writers"]
+    assert report is not None and [row.step for row in report.undone] == ["fence", "commit_groups", "stop_writers"]
     assert away.calls == 3 * ["lift", "restore"] and fence_state(ledger_of(tmp_path).values(), "flow").phase == LIFTING  # type: ignore[union-attr]
     again = Recorder(tmp_path)
     assert lifts(tmp_path, again, known=Assurance(listened=True))
@@ -189,10 +189,10 @@ def test_group_that_was_refused_is_restored_by_the_next_try(tmp_path: Path) -> N
             recover(a_run(tmp_path, refused))
     report = kept_in(tmp_path).load()
     assert report is not None and report.outcome == reports.UNDO_FAILED and report.seal is None
-    assert [row["step"] for row in report.undone].count("commit_groups") == 2, "once more, and not with each try"
+    assert [row.step for row in report.undone].count("commit_groups") == 2, "once more, and not with each try"
     found, calls = next_process(tmp_path)
     assert found is not None and calls == ["restore"] and found.outcome == reports.BACKED_OUT
-    assert (found.undone[-1]["step"], found.undone[-1]["ok"]) == ("commit_groups", True)
+    assert (found.undone[-1].step, found.undone[-1].ok) == ("commit_groups", True)
 
 
 def test_group_for_which_nobody_answers_is_tried_again_without_a_person(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_group_for_which_nobody_answers_is_tried_again_without_a_person(tmp_path
         recover(a_run(tmp_path, Recorder(tmp_path, "restore", TryAgain("no coordinator"))))
     report = kept_in(tmp_path).load()
     assert report is not None and report.outcome == reports.UNDO_FAILED
-    assert report.undone[-1]["error"] == "TryAgain: no coordinator"
+    assert report.undone[-1].error == "TryAgain: no coordinator"
     found, calls = next_process(tmp_path)
     assert found is not None and calls == ["restore"] and found.outcome == reports.BACKED_OUT
 

@@ -335,7 +335,7 @@ def test_who_lifts_loses_to_an_opening_and_wins_before_it(tmp_path: Path, opened
     fence = Recorder(tmp_path)
     run = a_run(tmp_path, fence)
     with pytest.MonkeyPatch.context() as killed, pytest.raises(FenceNotLifted):
-        killed.setattr(steps, "back_out", lambda *_, **__: run.report.undone.append({}))
+        killed.setattr(steps, "back_out", lambda *_, **__: run.report.undone.append(reports.UndoneRecord(step="")))
         broken = Recorder(tmp_path, "drain")
         walk(run, broken.steps())
     if opened:

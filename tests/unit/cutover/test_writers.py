@@ -327,7 +327,7 @@ def test_killed_before_its_lease_is_on_record_wants_a_tail(
     with pytest.raises(JobNotRunning, match=r"orders-0 by 10.*start the tail"):
         cutover._run(fresh.run)
     assert fresh.calls == ["lift"]
-    assert [u["what"] for u in kept_in(dir_of(world.run)).load().undone] == [  # type: ignore[union-attr]
+    assert [u.what for u in kept_in(dir_of(world.run)).load().undone] == [  # type: ignore[union-attr]
         "fence lifted",
         "the tail may have lost its lease: start it again",
         "it is decided that it is lifted",
@@ -460,7 +460,7 @@ def test_opening_that_is_not_decided_is_backed_out(world: World, leases: Leases)
     with pytest.raises(RuntimeError, match="direction"):
         steps.walk(world.run, (*done, *last))
     assert world.calls == ["lift"] and decided(world.run) == (LIFTED, {None})
-    assert [(u["step"], u["what"]) for u in world.run.report.undone] == [
+    assert [(u.step, u.what) for u in world.run.report.undone] == [
         ("fence", "fence lifted"),
         ("stop_writers", "the tail has lost its lease: start it again"),
         ("decision", "it is decided that it is lifted"),

@@ -19,7 +19,7 @@ from airflow_mirror.cutover import platform, steps
 from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.limits import Limits
 from airflow_mirror.cutover.platform import Platform
-from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.report import CutoverReport, UndoneRecord
 from airflow_mirror.cutover.report_store import ReportStore, reports_of
 from airflow_mirror.errors import (
     FenceNotLifted,
@@ -166,7 +166,7 @@ def kill(world: World, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
 
     with monkeypatch.context() as killed, pytest.raises(FenceNotLifted) as caught:
         killed.setattr(where, die)
-        killed.setattr(steps, "back_out", lambda run, *_: run.report.undone.append({}))
+        killed.setattr(steps, "back_out", lambda run, *_: run.report.undone.append(UndoneRecord(step="")))
         world.cut_over()
     assert isinstance(caught.value.__cause__, Killed)
     shutil.rmtree(world.run_dir)

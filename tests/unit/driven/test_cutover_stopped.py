@@ -184,7 +184,7 @@ def test_owner_stopped_at_any_request_never_both_opens_and_is_lifted(
         thread.then = stop
         with monkeypatch.context() as killed, suppress(MirrorError, Killed):
             if how == "killed":
-                killed.setattr(steps, "back_out", lambda run, *_: run.report.undone.append({}))
+                killed.setattr(steps, "back_out", lambda run, *_: run.report.undone.append(reports.UndoneRecord(step="")))
             full.cut_over()
         thread.then = cast("Callable[[], object]", None)
         if thread.count < at:
