@@ -93,55 +93,70 @@ def build(
     upstream = read_upstream(source, names)
     names, returning = without_returning(mirror, names, upstream, target.cluster_id())
     # The target first: read second, it would seem ahead of the source while a tail is copying.
-    try:
-        there = read_target(mirror, target, [mirror.naming.target_topic(name) for name in names])
-    except MissingRight:
-        if (it := source.cluster_id()) == target.cluster_id():  # then no right helps
-            raise blocked([str(one_cluster(mirror, it))]) from None
-        raise
-    there = replace(there, served=brokers.served)
-    forbidden = there.managed is not None and bool(there.managed.forbids)
-    forbidden = forbidden or contradicts(mirror.target_kind, there.kind_by_address)
-    forbidden = forbidden or mirror.target_kind != "auto" and bool(there.unlike)
-    if forbidden:
-        probe_target = to_copy = False  # nothing is tried: such a cluster has answers of its own
+    there = replace(_at_target(mirror, source, target, names), served=brokers.served)
+    is_tried = not _forbids(mirror, there)
     here = replace(
-        read_source(mirror, source, names, before.begun), lost=brokers.lost, drops_old_clients=brokers.drops_old_clients,
-        upstream=upstream, returning=returning,
+        _at_source(mirror, source, names, before.begun, when if to_copy and is_tried else None),
+        lost=brokers.lost, drops_old_clients=brokers.drops_old_clients, upstream=upstream, returning=returning,
         traces=tuple(sorted(n for n in upstream.traces if mirror.selects_topic(n))),
     )  # fmt: skip
-    if here.groups:  # else it is said anyway
-        seen = source.sees_group_coordinators()
-        here = replace(here, hides_groups=hides_groups(source), sees_coordinators=seen)
-    if to_copy:
-        here = replace(here, topics=with_age(here.topics, source, mirror, when))
-    stores = registry_topics(source, here.topics)
-    here = replace(here, registries=stores.stores, unread_stores=stores.unread)
-    left = other_topics(mirror, here.names)
     here = replace(here, gone=gone_topics(mirror, here.names, target))
-    here = replace(here, other_topics=left, displaced=tuple(name for name in left if mirror.is_displaced(name)))
-    there = replace(there, unfit_traces=unfit(target, mirror.trace_topics, mirror.trace_replication_factor, decisions))
-    there = replace(there, ledger_writers=ledger_writers(target, mirror))
     again = created_again(mirror, here.cluster_id, here.topics, there, decisions)
     here = replace(here, again=again, topics={name: state for name, state in here.topics.items() if name not in again})
-    if there.own_configs is None and not forbidden:
+    there = replace(
+        there,
+        ledger_writers=ledger_writers(target, mirror), owned=owned_there(mirror, here.cluster_id, there, decisions),
+        unfit_traces=unfit(target, mirror.trace_topics, mirror.trace_replication_factor, decisions),
+    )  # fmt: skip
+    if there.own_configs is None and is_tried:
         wanted = (t.configs for t in here.topics.values())
         there = replace(there, own_configs=try_configs(target, wanted, scratch_topic(mirror.name)))
     keyed = need_keys(mirror, here.topics)
     samples = holes.sample(source.config, here.topics, committed=mirror.isolation == "read_committed", keyed=keyed)
     here, capabilities = with_remote(here, samples.bytes), Capabilities()
-    if probe_target:
+    if probe_target and is_tried:
         compacts = any(state.compacts for state in here.topics.values())
         capabilities = probe(target, mirror.name, keeps_offsets=mirror.may_keep_offsets, compacts=compacts)
-    there = replace(there, owned=owned_there(mirror, here.cluster_id, there, decisions))
     draft = decide(mirror, here, there, known_topics, when, samples, capabilities, before.configs)
-    if not to_copy:
+    if not to_copy or not is_tried:
         return draft
     refused = refusals(target, mirror, draft.topics, here.topics, there)
     there = replace(there, refused=refused, refused_ledger=refused_ledger(target, draft.topics))
     if not refused and not there.refused_ledger:
         return draft
     return decide(mirror, here, there, known_topics, when, samples, capabilities, before.configs)
+
+
+def _at_target(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, names: Collection[str]) -> Inventory:
+    """Read what the target has of these source topics. :raises InputError: it is the source, and hides them."""
+    try:
+        return read_target(mirror, target, [mirror.naming.target_topic(name) for name in names])
+    except MissingRight:
+        if (it := source.cluster_id()) == target.cluster_id():  # then no right helps
+            raise blocked([str(one_cluster(mirror, it))]) from None
+        raise
+
+
+def _forbids(mirror: Mirror, target: Inventory) -> bool:
+    """Whether nothing is tried on the target: such a cluster has answers of its own."""
+    if target.managed is not None and target.managed.forbids or contradicts(mirror.target_kind, target.kind_by_address):
+        return True
+    return mirror.target_kind != "auto" and bool(target.unlike)
+
+
+def _at_source(
+    mirror: Mirror, source: ClusterAdmin, names: Collection[str], begun: Begun | None, when: datetime | None
+) -> Inventory:
+    """Read what the source has, and what of it is left out. :param when: ages are counted to it; None: to nothing."""
+    here = read_source(mirror, source, names, begun)
+    if here.groups:  # else it is said anyway
+        here = replace(here, hides_groups=hides_groups(source), sees_coordinators=source.sees_group_coordinators())
+    if when is not None:
+        here = replace(here, topics=with_age(here.topics, source, mirror, when))
+    stores = registry_topics(source, here.topics)
+    left = other_topics(mirror, here.names)
+    displaced = tuple(name for name in left if mirror.is_displaced(name))
+    return replace(here, registries=stores.stores, unread_stores=stores.unread, other_topics=left, displaced=displaced)
 
 
 def owned_there(mirror: Mirror, source_id: str, target: Inventory, decisions: Values) -> dict[str, Owned]:
