@@ -165,10 +165,10 @@ def nobodys(ledger: Decisions, mirror: str, mine: FenceState | None = None) -> C
     return check
 
 
-def require_ended(mirror: str, there: FenceState | None) -> None:
+def require_ended(mirror: str, decided: FenceState | None) -> None:
     """Return if another fence of a mirror may go up. :raises FenceStands: one is up, is being lifted, or is kept."""
-    if there is not None and not there.is_over:
-        raise FenceStands(mirror, there.run, f"is {there.phase}, as is decided in the target's ledger")
+    if decided is not None and not decided.is_over:
+        raise FenceStands(mirror, decided.run, f"is {decided.phase}, as is decided in the target's ledger")
 
 
 def go_up(ledger: Decisions, mirror: str, mine: FenceState, before: FenceState | None, turned: Direction | None) -> int:
@@ -243,14 +243,14 @@ def open_behind(
 
 
 def go_on_opening(
-    ledger: Decisions, mirror: str, there: FenceState, owner: str, process: Mapping[str, Any]
+    ledger: Decisions, mirror: str, decided: FenceState, owner: str, process: Mapping[str, Any]
 ) -> FenceState:  # fmt: skip
     """Decide who goes on behind an opening in place of a process that ended in between; return what is decided then.
 
-    :param there: what it left. :raises CutoverTakenOver: somebody else was faster.
+    :param decided: what it left. :raises CutoverTakenOver: somebody else was faster.
     """
     # The owner that ended may be frozen only: with its name gone from the record, each of its permits refuses.
-    return _turn(ledger, mirror, there, replace(there, owner=owner, process=process))
+    return _turn(ledger, mirror, decided, replace(decided, owner=owner, process=process))
 
 
 def stand_behind_open(ledger: Decisions, mirror: str, mine: FenceState, turned: Direction) -> FenceState:
@@ -283,7 +283,7 @@ def stand_behind_open(ledger: Decisions, mirror: str, mine: FenceState, turned: 
     return decided
 
 
-def change_intent(ledger: Decisions, mirror: str, there: FenceState, intent: Mapping[str, Any]) -> FenceState:
+def change_intent(ledger: Decisions, mirror: str, decided: FenceState, intent: Mapping[str, Any]) -> FenceState:
     """Decide what a kept fence consists of from now on, before the first of its rules is changed; return it.
 
     :raises CutoverTakenOver: somebody ends it, or changes it in another way.
@@ -291,15 +291,15 @@ def change_intent(ledger: Decisions, mirror: str, there: FenceState, intent: Map
     # Before the first rule: the record names at any moment all that may be there. Dies behind it: rules that were not
     # made yet are named; to delete them does nothing, and to create again what was to be taken away does nothing
     # either.
-    return _turn(ledger, mirror, there, replace(there, intent=intent))
+    return _turn(ledger, mirror, decided, replace(decided, intent=intent))
 
 
-def begin_lifting(ledger: Decisions, mirror: str, there: FenceState, lifter: str) -> FenceState | None:
+def begin_lifting(ledger: Decisions, mirror: str, decided: FenceState, lifter: str) -> FenceState | None:
     """Decide that a fence that is up is lifted, and its target never opened; return what is decided then.
 
     Another lifter's work is taken over: one that comes back changes nothing any more.
 
-    :param there: the attempt whose fence it is, in whatever phase.
+    :param decided: the attempt whose fence it is, in whatever phase.
     :return: with phase LIFTING; where the attempt has come further, what it is; None: something else is decided, about
         another attempt or another owner, or nothing.
     :raises Undecided: nobody knows.
@@ -309,7 +309,7 @@ def begin_lifting(ledger: Decisions, mirror: str, there: FenceState, lifter: str
         # By attempt and owner. A retry has raised another fence since, or has resumed the opening: what we have read is
         # history.
         found = fence_state(values, mirror)
-        return None if found is None or (found.id, found.owner) != (there.id, there.owner) else found
+        return None if found is None or (found.id, found.owner) != (decided.id, decided.owner) else found
 
     def change(values: Values) -> Values | None:
         found = ours(values)
@@ -329,35 +329,35 @@ def begin_lifting(ledger: Decisions, mirror: str, there: FenceState, lifter: str
     return ours(ledger.values())
 
 
-def begin_closing(ledger: Decisions, mirror: str, there: FenceState, lifter: str) -> FenceState:
+def begin_closing(ledger: Decisions, mirror: str, decided: FenceState, lifter: str) -> FenceState:
     """Decide that the kept fence of an open target is lifted: the source may be written to again; return it.
 
-    :param there: with phase OPENED or CLOSING. :raises CutoverTakenOver: something else is decided by now.
+    :param decided: with phase OPENED or CLOSING. :raises CutoverTakenOver: something else is decided by now.
     """
     # Asked of what is decided, whatever a report says: closed instead of lifted, the groups would stay where this cutover
     # has set them.
-    if there.phase not in (OPENED, CLOSING):
-        raise CutoverTakenOver(there.run)
+    if decided.phase not in (OPENED, CLOSING):
+        raise CutoverTakenOver(decided.run)
     # Before the first rule goes, and before writing is ended: from here on a swap is refused, and who arms a way back
     # at this moment finds that the fence is not kept (`rollback.arm`). Dies behind it: any `lift-fence` takes it over.
-    return _turn(ledger, mirror, there, replace(there, phase=CLOSING, lifter=lifter))
+    return _turn(ledger, mirror, decided, replace(decided, phase=CLOSING, lifter=lifter))
 
 
-def end_lifting(ledger: Decisions, mirror: str, there: FenceState) -> FenceState:
+def end_lifting(ledger: Decisions, mirror: str, decided: FenceState) -> FenceState:
     """Decide that the fence which we lift is lifted: the brokers list it no longer. Return it.
 
-    :param there: with phase LIFTING or CLOSING. :raises CutoverTakenOver: somebody else lifts it.
+    :param decided: with phase LIFTING or CLOSING. :raises CutoverTakenOver: somebody else lifts it.
     """
     # Last of all: from here on another fence may go up. Any earlier, it would take rules that are on their way out for
     # the site's own, and leave them. Dies before it: the next lifter finds the rules gone, and decides only this.
-    return _turn(ledger, mirror, there, replace(there, phase=LIFTED if there.phase == LIFTING else CLOSED))
+    return _turn(ledger, mirror, decided, replace(decided, phase=LIFTED if decided.phase == LIFTING else CLOSED))
 
 
-def _turn(ledger: Decisions, mirror: str, there: FenceState, to: FenceState) -> FenceState:
+def _turn(ledger: Decisions, mirror: str, decided: FenceState, to: FenceState) -> FenceState:
     def change(values: Values) -> Values:
         # Exactly what was read: who comes second has acted on what is no longer so.
-        if fence_state(values, mirror) != there:
-            raise CutoverTakenOver(there.run)
+        if fence_state(values, mirror) != decided:
+            raise CutoverTakenOver(decided.run)
         return value_of(mirror, to)
 
     # Applied, and its answer lost: a second try by the same values would be refused as one that came too late. So nobody

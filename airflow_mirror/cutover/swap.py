@@ -92,10 +92,10 @@ def of_fence(target: Side, mirror: str) -> OfFence:
     return OfFence(added, frozenset(intent.taken_away), decided, name)
 
 
-def _decided(on: Platform, mirror: str, there: FenceState, intent: Intent) -> FenceState:
+def _decided(on: Platform, mirror: str, decided: FenceState, intent: Intent) -> FenceState:
     value = intent.value()
     # The same again is no decision: two that swap at once for one mirror end with one record.
-    return there if there.intent == value else decision.change_intent(on.target.ledger, mirror, there, value)
+    return decided if decided.intent == value else decision.change_intent(on.target.ledger, mirror, decided, value)
 
 
 def _swapped(before: Intent, listed: Sequence[Acl], own: str) -> Intent:

@@ -173,21 +173,21 @@ def recover(attempt: Attempt) -> CutoverReport | None:
     return report or earlier
 
 
-def _end_undoing(attempt: Attempt, earlier: CutoverReport, there: FenceState | None) -> None:
+def _end_undoing(attempt: Attempt, earlier: CutoverReport, decided: FenceState | None) -> None:
     """Note that an attempt was undone whose fence is over, once its groups have their positions back.
 
     Whoever has undone it could not restore a group, or could not say what was done; or it never had a fence.
 
-    :param there: what is decided about the mirror's fence.
+    :param decided: what is decided about the mirror's fence.
     :raises NotUndone: a group can't be restored yet. :raises TryAgain: nobody answers for one.
     :raises CutoverTakenOver: another fence has gone up since.
     """
     earlier.error = earlier.error or f"the process was ended in state {earlier.state}"
     # By the attempt's id: where another one's fence went up since, its groups are that one's, or their readers' by now.
     # So they are behind an open target.
-    if there is not None and there.id == earlier.id and there.phase == LIFTED:
+    if decided is not None and decided.id == earlier.id and decided.phase == LIFTED:
         raised = Raised(
-            on=attempt.on, mirror=attempt.mirror.name, state=there, fence=attempt.fence, intent=attempt.intent,
+            on=attempt.on, mirror=attempt.mirror.name, state=decided, fence=attempt.fence, intent=attempt.intent,
             report=earlier,
         )  # fmt: skip
         unanswered = raised.undo_rest(attempt.log)
@@ -198,5 +198,5 @@ def _end_undoing(attempt: Attempt, earlier: CutoverReport, there: FenceState | N
     # In memory; where its fence was up, `run` writes it with its link. Dies before that: the next process reads the
     # same two, and says the same.
     # Not of an attempt whose opening a person gave up: nothing of it was undone, and its groups stay as it has set them.
-    elif not earlier.has_lost_groups and (there is None or there.id != earlier.id):
+    elif not earlier.has_lost_groups and (decided is None or decided.id != earlier.id):
         earlier.outcome, earlier.state = reports.BACKED_OUT, reports.CAUGHT_UP
