@@ -61,13 +61,32 @@ def back_out(attempt: Attempt) -> None:
             # all again.
             raised.undo(attempt.log)
             attempt.up = raised.state
-        else:
-            # Whoever it was has put back the groups as well, before it decided `lifted`: by the report that was written
-            # for that.
-            raised.is_down()
-            attempt.report.undone.append(UndoneRecord(step="fence", what="somebody else has undone it"))
-            attempt.report.outcome, attempt.report.state = reports.BACKED_OUT, reports.CAUGHT_UP
+        elif not _take_theirs(attempt, raised):
+            return
         _save(attempt)
+
+
+def _take_theirs(attempt: Attempt, raised: Raised) -> bool:
+    """Take the report of whoever has undone this attempt; return whether there is none, and nothing it could say.
+
+    It says which groups have their positions back. Ours says of none, so saved over it nobody would restore the others.
+    """
+    try:
+        theirs = attempt.store.of(raised.state.id)
+    except MirrorError as e:  # nor could ours be written
+        attempt.log.warning("the report of who has undone this cutover can't be read: %s", e)
+        theirs = None
+    if theirs is not None and theirs.outcome != reports.RUNNING:
+        attempt.report = theirs
+        return False
+    raised.is_down()
+    attempt.report.undone.append(UndoneRecord(step="fence", what="somebody else has undone it"))
+    if attempt.report.groups:
+        # It has decided, and is about to write its report, or has died before that. As the last one of ours stands there
+        # the run's next process looks at the groups (`_end_undoing`).
+        return False
+    attempt.report.outcome, attempt.report.state = reports.BACKED_OUT, reports.CAUGHT_UP
+    return True
 
 
 def _without_ledger(attempt: Attempt, raised: Raised, cause: MirrorError) -> None:

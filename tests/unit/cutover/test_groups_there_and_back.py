@@ -14,7 +14,7 @@ import pytest
 
 from airflow_mirror.cutover import groups, groups_at_rest, steps
 from airflow_mirror.cutover.attempt import Attempt
-from airflow_mirror.cutover.report import BACKED_OUT, CUT_OVER, CutoverReport
+from airflow_mirror.cutover.report import BACKED_OUT, CUT_OVER, RUNNING, UNDO_FAILED, CutoverReport
 from airflow_mirror.cutover.undoing import recover
 from airflow_mirror.errors import (
     GroupActive,
@@ -308,6 +308,43 @@ def test_group_that_was_refused_goes_back_by_the_next_try(
     assert at(world.target.positions) == {ORDERS: {"nothing": 40, "read on": 95}.get(meanwhile, 90)}
     says = found.undone[-1].what.endswith("; left where they are in orders: not the mirror's any more")
     assert says == (meanwhile in ("passed on", "given up"))
+
+
+@pytest.mark.parametrize("says", [True, False], ids=["reported", "died before its report"])
+def test_owner_that_thaws_hides_no_group_that_could_not_go_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: bool
+) -> None:
+    """The run's next try took it for dead, and undid it but for a group with members. It wrote "backed out" over that."""
+    world = World(tmp_path, {ORDERS: 90}, {ORDERS: 40})
+    world.up()
+    restores = world.target.commit_group_offsets
+
+    def next_try(dies: bool = False) -> CutoverReport | None:
+        run = World(tmp_path, {}, {}).run
+        run.on.target.admin = world.target  # type: ignore[assignment]
+        if dies:
+            monkeypatch.setattr(run.store, "save", lambda _: sys.exit())
+        return recover(run)
+
+    def refuse(*_: Any) -> None:
+        raise GroupActive("billing", "target", "stable")
+
+    def frozen(_: Attempt) -> dict[str, Any]:
+        monkeypatch.setattr(world.target, "commit_group_offsets", refuse)
+        with pytest.raises(NotUndone if says else SystemExit):
+            next_try(dies=not says)
+        monkeypatch.setattr(world.target, "commit_group_offsets", restores)  # its consumer has left
+        raise TryAgain("the owner thaws")
+
+    commit = next(step for step in steps.STEPS if step.name == "commit_groups")
+    with pytest.raises(TryAgain, match="thaws"):
+        steps.walk(world.run, [commit, replace(commit, do=frozen)])
+    assert at(world.target.positions) == {ORDERS: 90}
+    kept = world.run.store.load()
+    assert kept is not None and kept.outcome == (UNDO_FAILED if says else RUNNING)
+    found = next_try()
+    assert found is not None and found.outcome == BACKED_OUT
+    assert at(world.target.positions) == {ORDERS: 40}
 
 
 class Several(Admin):
