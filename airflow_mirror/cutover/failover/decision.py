@@ -31,7 +31,8 @@ def promote(
     :param force: also if a cutover is at work: it opens nothing any more then.
     :return: what is decided, which is what somebody else has if they were faster.
     :raises MirrorCutOver: a cutover has opened the target. :raises InputError: one has left a fence.
-    :raises TryAgain: one is at work; another tail was decided meanwhile, or topics have passed on to other mirrors.
+    :raises TryAgain: one is at work; another tail, or a direction that is no failover's, was decided meanwhile, or topics
+        have passed on to other mirrors.
     :raises TopicsShared: all of them are other mirrors' as well. Nothing was decided.
     """
     name = plan.mirror.name
@@ -40,6 +41,10 @@ def promote(
         # Called for each try, on what is decided then: another failover may have won in between, and is completed in
         # that case.
         found = direction(values, name)
+        # This call may have slept for days: of a way back, or of a mirror that copies again, nothing is a failover's to
+        # complete.
+        if found not in (None, before) and found.by != FAILOVER:
+            raise TryAgain(f"another direction of mirror {name!r} was decided meanwhile, and nothing was decided")
         one = wanted if found is None or found == before else found
         if found != one:
             # In the record, so pinned by its versions: a cutover that opens, or goes up, at this very moment is

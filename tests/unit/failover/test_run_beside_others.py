@@ -140,6 +140,25 @@ def test_two_failovers_at_once_are_one(world: World) -> None:
     assert {one.opened_by for one in owned_topics(world.ledger()).values()} == {f"failover {first[0]}"}
 
 
+def test_failover_that_thaws_behind_an_armed_way_back_decides_nothing(world: World) -> None:
+    """Another call had failed over, and the way back was armed. It "completed" that: topics passed to the way back's
+    direction, and what the failover had noted was deleted.
+    """
+    first: list[Direction] = []
+
+    def overtaken() -> None:
+        world.lease.on_take = lambda: None
+        first.append(world.fail_over().direction)
+        attempt = f"failover-{first[0].attempt}"
+        world.ledger().decide(lambda _: turn("m", replace(first[0], generation=2, by="cutover", attempt=attempt)))
+
+    world.lease.on_take = overtaken
+    with pytest.raises(TryAgain, match="another direction of mirror 'm' was decided meanwhile, and nothing was decided"):
+        world.fail_over()
+    assert {its.opened_by for its in owned_topics(world.ledger()).values()} == {f"failover {first[0].attempt}"}
+    assert Record(Part(world.state, ("failover/m/",)), "m", first[0].attempt).cut().offsets == {A0: 50, A1: 40, B0: 30}
+
+
 def turned_since(world: World) -> None:
     """Let the way back of a failover have been armed, and its source's fence be down: it was taken, or given up."""
     world.ledger().decide(anew)
