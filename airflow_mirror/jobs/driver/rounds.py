@@ -22,10 +22,10 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult, add
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
-from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError
+from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError, TryAgain
 from airflow_mirror.jobs.driver.held_lease import HeldLease
 from airflow_mirror.jobs.driver.prepare import CopyJob
-from airflow_mirror.jobs.runner.active import Heartbeat, JobId, heard_by, left_by, said
+from airflow_mirror.jobs.runner.active import SILENCE_S, Heartbeat, JobId, heard_by, left_by, said
 from airflow_mirror.jobs.runner.complaints import Complaints
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.jobs.runner.status import StatusFile
@@ -156,10 +156,18 @@ class Ear:
             self._unheeded.clear()
 
     def _leave(self, heartbeat: Heartbeat) -> None:
-        try:
-            heartbeat.forget()
-        except MirrorError as e:
-            log.warning("the target's state still names this copy, and whoever looks there finds it silent: %s", e)
+        # All is copied, and only the end of the process waits. Given up, whoever looks takes a copy that ended well for
+        # a lost one until the mirror's next job.
+        deadline = time.monotonic() + SILENCE_S
+        while True:
+            try:
+                heartbeat.forget()
+                return
+            except MirrorError as e:
+                if not isinstance(e, TryAgain) or time.monotonic() > deadline:
+                    log.warning("the target's state still names this copy, and who looks there takes it for lost: %s", e)
+                    return
+            time.sleep(self._every_s)
 
     def _forget_killed(self, state: State, permit: Permit) -> None:
         """Remove what earlier copies of the mirror have left that were killed: this one was in their place.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,12 +16,15 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult, unheard
 from airflow_mirror.copy.writer import handover, lease
 from airflow_mirror.copy.writer.lease import HANDOVER_S, LeaseToken
+from airflow_mirror.errors import TryAgain
 from airflow_mirror.jobs.driver.held_lease import HeldLease
 from airflow_mirror.jobs.driver.prepare import CopyJob
-from airflow_mirror.jobs.driver.rounds import LOSSES, copy_in_rounds, listening
+from airflow_mirror.jobs.driver.rounds import LOSSES, Ear, copy_in_rounds, listening
 from airflow_mirror.jobs.runner.active import Heartbeat, JobId, said
+from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
+from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.records import BULK
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.wire.cluster import WireCluster
@@ -28,6 +32,7 @@ from airflow_mirror.wire.error_codes import ErrorCode
 from tests.builders import plan_of, topic_plan
 from tests.driven.ledger import LedgerCluster
 from tests.driven.script import Fault, Request, Rule
+from tests.unit.ledger.memory import MemoryState
 from tests.waiting import wait_until
 
 ENDS = {0: 100, 1: 100, 2: 100}
@@ -415,3 +420,24 @@ def test_a_lost_task_and_a_lease_that_another_job_took_end_the_copy(bulk: Bulk) 
     bulk.during = at(10, take)
     results = bulk.run()
     assert [r.error for r in results] == ["lease lost"] * 3 and len(bulk.rounds) == 2
+
+
+def test_copy_takes_its_leave_once_the_ledger_has_a_leader_again(bulk: Bulk) -> None:
+    """It was told once, for five seconds; an election takes nine, and a copy that ended well was shown as lost."""
+    me, state = JobId(name="m", bulk=True), MemoryState()
+    heartbeat, away = Heartbeat(state, me), 2
+    heartbeat.give(RUNNING, phase="copying")
+    assert said(BULK, state.read(), "m")
+    write = state.write
+
+    def no_leader(values: Mapping[str, Any], permit: Permit = unfenced) -> None:
+        nonlocal away
+        away -= 1
+        if away >= 0:
+            raise TryAgain("airflow-mirror.state: could not be written", "no broker answered")
+        write(values, permit)
+
+    state.write = no_leader  # type: ignore[method-assign]
+    ear = Ear(me, "dst", bulk.held, StatusFile(None), Wishes(), lambda: False, lambda: False, every_s=0.01)
+    ear._leave(heartbeat)
+    assert away < 0 and not said(BULK, state.read(), "m")
