@@ -14,9 +14,12 @@ from airflow_mirror.cutover.attempt import Attempt
 from airflow_mirror.cutover.callable_fence import CallableFence
 from airflow_mirror.cutover.decision import LIFTED, fence_state
 from airflow_mirror.cutover.intent import Intent
+from airflow_mirror.cutover.lifting import lift_leftover_fence
 from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord, as_recorded
 from airflow_mirror.cutover.short_lease import ShortLease
+from airflow_mirror.errors import TryAgain
+from tests.builders import rule
 from tests.cutting_over import cut_over
 from tests.unit.cutover.builders import (
     GivenSide,
@@ -32,6 +35,7 @@ from tests.unit.cutover.builders import (
 if TYPE_CHECKING:
     import pytest
 
+DENY = rule("orders", "WRITE", "DENY")
 NOTHING_BLOCKS = Preview(mirror="flow", plan="p", revision="p", at=0.0, findings=[])
 
 
@@ -95,3 +99,18 @@ def run_of(run_dir: Path, **options: Any) -> CutoverReport:
     plan = a_plan("orders")
     on = platform_in(run_dir, NOWHERE, NOWHERE)
     return cut_over(on, plan, kept_in(run_dir), verify=lambda _: [], **{"fence": None, **options})
+
+
+def lifts(run_dir: Path, fence: Any, source: Any = None, ledger: Any = None, **how: Any) -> list[str]:
+    """As another process lifts what it finds."""
+    on = platform_in(run_dir, source, None, ledger)
+    return lift_leftover_fence(on, "flow", fence, runs=run_dir.parent, run=run_dir.name, **how)
+
+
+class Away:
+    """A ledger that can't be asked."""
+
+    def values(self, *_: object) -> Any:
+        raise TryAgain("no broker answered")
+
+    decide = values

@@ -25,7 +25,7 @@ from airflow_mirror.errors import CutoverRunning, MayBeOpen, RequestRefused, Try
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.active import ActiveTail, Heartbeat, Sign, Watch
 from tests.unit.cutover.builders import Acls, a_run, go_up, open_behind, platform_in
-from tests.unit.cutover.test_run import Away
+from tests.unit.cutover.running import Away
 from tests.unit.ledger.memory import MemoryState
 
 CLUSTER: Any = SimpleNamespace(config=None, role="source")

@@ -23,7 +23,7 @@ from airflow_mirror.errors import (
 from tests.unit.cutover.builders import (
     Acls,
 )
-from tests.unit.cutover.test_run import Away
+from tests.unit.cutover.running import Away
 from tests.unit.cutover.walking import (
     AWAY,
     Recorder,

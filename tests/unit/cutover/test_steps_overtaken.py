@@ -53,7 +53,7 @@ from tests.unit.cutover.builders import (
     platform_in,
     target_of,
 )
-from tests.unit.cutover.test_run import Away
+from tests.unit.cutover.running import Away
 from tests.unit.cutover.walking import (
     Recorder,
     Target,

@@ -2,177 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from airflow_mirror.common.clock import SystemClock
-from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.config import ClientConfig
-from airflow_mirror.cutover.decision import LIFTED, LIFTING, OPENED, UP, FenceState, fence_state, stand_behind_open
-from airflow_mirror.cutover.decision_copy import note_copy
+from airflow_mirror.cutover.decision import fence_state
 from airflow_mirror.cutover.evidence import prove
-from airflow_mirror.cutover.failover import after, returned
-from airflow_mirror.cutover.failover.returned import Returned, fence_returned, watch
+from airflow_mirror.cutover.failover import returned
+from airflow_mirror.cutover.failover.returned import fence_returned
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.fence_names import name_of
 from airflow_mirror.cutover.html import render
 from airflow_mirror.cutover.intent import Intent
-from airflow_mirror.cutover.lifting import lift_leftover_fence
-from airflow_mirror.cutover.limits import Limits
 from airflow_mirror.cutover.other_fences import unexplained
-from airflow_mirror.cutover.platform import Platform
-from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import (
-    AuthenticationFailed,
-    ClusterUnreachable,
     CutoverTakenOver,
     FencedByAnother,
-    FenceStands,
     FenceUnproven,
-    InputError,
     NeedsHuman,
     TransactionsOpen,
     TryAgain,
 )
-from airflow_mirror.kafka.model import Acl, GroupInfo, GroupPosition, TopicInfo
+from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.kafka.permit import Permit, unfenced
-from airflow_mirror.kafka.transactions import OpenTransaction
 from airflow_mirror.ledger.chain import links
-from airflow_mirror.plan import ownership
-from airflow_mirror.plan.direction import direction
 from tests.builders import rule
-from tests.unit.cutover.builders import Acls, GivenSide
-from tests.unit.failover.world import A0, A1, B0, Effects, Killed, Part, TargetSide, World
-
-OPEN = OpenTransaction(
-    transactional_id="x", producer_id=1, epoch=0, state="Ongoing", started_ms=0, partitions=frozenset({A0})
-)  # fmt: skip
-QUICK = Limits(quiet_s=0, settle_s=0, proof_timeout_s=0, transactions_timeout_s=0, poll_s=0.001)
-
-
-class Source(Acls):
-    """The old source with its ACLs and logs.
-
-    ``deaf``: brokers that never hear of a topic's ACL; ``blind``: so many lists of topics come from one that knows none.
-    """
-
-    config = ClientConfig({"bootstrap.servers": "nowhere:1"}, "source")
-    principal = "User:mirror"
-
-    def __init__(self, effects: Effects) -> None:
-        super().__init__(rule("a", "WRITE", "ALLOW", "User:shop"), open_by_default=True)
-        self.effects, self.deaf, self.hidden = effects, False, ""
-        self.blind = 0
-        self.logs = {A0: (0, 53), A1: (0, 40), B0: (0, 30)}
-        self.ids = {"a": "1", "b": "2"}
-        self.at = {"g": {A0: GroupPosition(20)}, "idle": {}}
-
-    @property
-    def wire(self) -> Source:
-        return self
-
-    def cluster_id(self) -> str:
-        return "s"
-
-    def broker_count(self) -> int:
-        return 1
-
-    def topics(self, names: Collection[str]) -> dict[str, TopicInfo]:
-        if self.blind:
-            self.blind -= 1
-            return {}
-        counts = {name: sum(tp.topic == name for tp in self.logs) for name in names}
-        return {name: TopicInfo(name, self.ids[name], counts[name], 1) for name in names if name in self.ids}
-
-    def refresh_present(self, names: Collection[str]) -> set[str]:
-        return {name for name in names if name not in self.ids}
-
-    def log_starts(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return {tp: self.logs[tp][0] for tp in tps}
-
-    def log_ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return {tp: self.logs[tp][1] for tp in tps}
-
-    last_stable = log_ends
-
-    def transactions_hidden(self) -> str:
-        return self.hidden
-
-    def open_transactions(self) -> list[OpenTransaction]:
-        return []
-
-    def groups(self) -> list[GroupInfo]:
-        return [GroupInfo(group, "Empty", "consumer") for group in self.at]
-
-    def groups_offsets(self, ids: Collection[str]) -> dict[str, dict[TopicPartition, GroupPosition]]:
-        return {group: dict(self.at[group]) for group in ids}
-
-    def create_acls(self, acls: list[Acl], permit: Permit = unfenced) -> None:
-        if acls:
-            what = f"create {acls[0].permission} {acls[0].resource_type}"
-            self.effects.do(what, lambda: super(Source, self).create_acls(acls, permit))
-
-    def acls_by_broker(self, resource_type: str) -> dict[int, list[Acl]]:
-        return {1: [] if self.deaf and resource_type == "TOPIC" else self.describe_acls(resource_type)}
-
-
-class Returns(World):
-    """A failed-over mirror, whose source answers again with three records more."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, passed_on: Sequence[str] = ()) -> None:
-        super().__init__(monkeypatch)
-        if passed_on:
-            ownership.give_up(self.ledger(), "m", passed_on)
-            ownership.pass_on(self.ledger(), "m", "n", passed_on)
-        self.fail_over()
-        self.effects.log.clear()
-        self.source = Source(self.effects)
-        monkeypatch.setattr(returned, "Side", lambda _: self.on())
-        monkeypatch.setattr(Platform, "of", lambda *_: self.both())
-        monkeypatch.setattr(after, "count_data", lambda *at, committed: (at[3] - at[2]) * committed)
-
-    def reports(self) -> Part:
-        return Part(self.state, ("report/m/",))
-
-    def both(self) -> Platform:
-        source = GivenSide(self.source)
-        source.log = self.source
-        return Platform(source, self.on())
-
-    def fence(self, **how: Any) -> Returned:  # type: ignore[override]
-        fence = AclFence(self.source)  # type: ignore[arg-type]
-        return fence_returned(self.both(), "m", fence, limits=QUICK, **how)
-
-    def lift(self, **how: Any) -> list[str]:
-        return lift_leftover_fence(self.both(), "m", **how)
-
-    def run(self) -> str:
-        return f"failover-{self.fail_over().direction.attempt}"
-
-    def report(self) -> CutoverReport:
-        found = ReportStore(self.reports(), "m", self.run(), None).load()
-        assert found is not None
-        return found
-
-    def is_fenced(self) -> bool:
-        """As whoever lifts, swaps or arms has to find it."""
-        report, there = self.report(), fence_state(self.ledger().values(), "m")
-        assert report.fence is not None and there is not None
-        assert (report.outcome, report.fence.kept, report.fence.unseen, report.plan_hash) == (
-            "cut_over", True, "", self.plan.hash,
-        )  # fmt: skip
-        assert {(row["topic"], row["partition"]): row["end"] for row in report.ends} == {
-            ("a", 0): 50, ("a", 1): 40, ("b", 0): 30,
-        }  # fmt: skip
-        assert (there.phase, there.run, there.plan) == (OPENED, self.run(), self.plan.hash)
-        return {rule("a", "WRITE", "DENY"), rule("b", "WRITE", "DENY")} <= self.source.acls
+from tests.unit.failover.returns import OPEN, QUICK, Returns
+from tests.unit.failover.world import A0, B0, Killed, TargetSide
 
 
 @pytest.fixture
@@ -380,170 +239,3 @@ def test_topics_of_another_mirrors_fence_are_refused(world: Returns) -> None:
     with pytest.raises(FencedByAnother, match="other:x:1"):
         world.fence()
     assert world.effects.log == []
-
-
-class Waited(SystemClock):
-    """A clock that says how long it was asked to wait, and does something meanwhile."""
-
-    def __init__(self, *meanwhile: Callable[[], object]) -> None:
-        self.waited, self.meanwhile = list[float](), meanwhile
-
-    def sleep(self, seconds: float, /) -> None:  # type: ignore[override]
-        self.waited.append(seconds)
-        for do in self.meanwhile:
-            do()
-
-
-class Meanwhile(AclFence):
-    """A fence behind whose back another mirror's is named, and perhaps raised, before its own name is there."""
-
-    def __init__(self, world: Returns, *, raises: bool) -> None:
-        super().__init__(world.source)  # type: ignore[arg-type]
-        self.raises, self.other = raises, name_of("other", "x", "1")
-
-    def claim(self, name: str, permit: Permit) -> None:
-        if self.raises:
-            super().raise_(Intent(topics=("a", "b")), self.other, unfenced)
-        super().claim(self.other, unfenced)
-        super().claim(name, permit)
-
-
-@pytest.mark.parametrize("raises", [False, True])
-def test_a_fence_of_another_mirror_that_came_in_the_same_second_is_left_alone(world: Returns, raises: bool) -> None:
-    """Whoever lifted ours would lift its rules, which are the same; the next try begins anew once it is gone."""
-    fence = Meanwhile(world, raises=raises)
-    with pytest.raises(FencedByAnother, match="other:x:1"):
-        fence_returned(world.both(), "m", fence, limits=QUICK)
-    there = fence_state(world.ledger().values(), "m")
-    assert there is not None and (there.phase, Intent.of(there.intent, ["a", "b"]).pending) == (OPENED, True)
-    assert fence.standing("m", "") == {} and fence.standing("other", "") == {fence.other: False}
-    assert raises == (rule("a", "WRITE", "DENY") in world.source.acls)
-    fence.lift(Intent(topics=("a", "b")), fence.other, unfenced)
-    assert world.fence().offsets == 3 and world.is_fenced()
-
-
-def test_fences_of_other_topics_that_our_ledger_does_not_know_are_looked_at_twice(world: Returns) -> None:
-    """A name is there before its rules: they may come while ours are being described."""
-    both, other = world.both(), name_of("other", "x", "1")
-    AclFence(world.source).claim(other, unfenced)  # type: ignore[arg-type]
-    both.source.clock = clock = Waited(lambda: world.source.acls.add(rule("a", "WRITE", "DENY")))
-    with pytest.raises(FencedByAnother, match="other:x:1"):
-        fence_returned(both, "m", AclFence(world.source), limits=QUICK)  # type: ignore[arg-type]
-    assert clock.waited == [12.0]
-    world.source.acls.discard(rule("a", "WRITE", "DENY"))
-    both.source.clock = Waited()
-    assert fence_returned(both, "m", AclFence(world.source), limits=QUICK).offsets == 3  # type: ignore[arg-type]
-
-
-def test_a_cutovers_fence_that_stands_is_not_taken_over(world: Returns) -> None:
-    up = FenceState(
-        run="tuesday", attempt=1, id="o", plan="p", revision="p", owner="o", max_fence_s=60.0, phase=UP
-    )  # fmt: skip
-    world.ledger().decide(lambda _: {"fence/m": {"v": 1, **vars(up)}})
-    turned = direction(world.ledger().values(), "m")
-    assert turned is not None
-    with pytest.raises(FenceStands, match="tuesday"):
-        stand_behind_open(world.ledger(), "m", replace(up, run="failover-x", phase=OPENED), turned)
-    with pytest.raises(FenceStands):
-        world.fence()
-    assert "create DENY TOPIC" not in world.effects.log
-
-
-def test_without_a_failover_nobody_stands_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = Returns(monkeypatch)
-    world.ledger().decide(lambda _: {"direction/m": None})
-    with pytest.raises(InputError, match="was not failed over"):
-        watch(Source.config, world.target, "m", pause=pytest.fail)  # type: ignore[arg-type]
-
-
-class Told:
-    """A log whose lines are kept."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def info(self, text: str, *values: object) -> None:
-        self.said.append(text % values)
-
-    warning = info
-
-
-def answering(world: Returns, monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> None:
-    """Have the source refuse its first requests, one after the other."""
-    left = list(errors)
-
-    class Admin:
-        def __init__(self, *_: Any, timeout_s: float = 15.0) -> None:
-            self.first = timeout_s < 15
-
-        def __enter__(self) -> Any:
-            if self.first and left:
-                raise left.pop(0)
-            return world.source
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-    monkeypatch.setattr(returned, "ClusterAdmin", Admin)
-    monkeypatch.setattr(returned, "Limits", lambda: QUICK)
-
-
-@pytest.mark.parametrize("phase", [UP, LIFTING])
-def test_a_cutovers_fence_that_stood_when_the_source_was_lost_is_waited_for(
-    world: Returns, monkeypatch: pytest.MonkeyPatch, phase: str
-) -> None:
-    """A failover was forced over it. A guard, or who lifts it, opens the source: somebody has to stand by still."""
-    up = FenceState(
-        run="tuesday", attempt=1, id="o", plan="p", revision="p", owner="o", max_fence_s=60.0, phase=phase
-    )  # fmt: skip
-    note_copy(world.ledger(), "m", up)
-    answering(world, monkeypatch, ClusterUnreachable("source", "nowhere:1", "no answer"))
-    log, pauses = Told(), list[float]()
-
-    def pause(seconds: float) -> None:
-        pauses.append(seconds)
-        if len(pauses) == 4:
-            world.ledger().decide(lambda _: {"fence/m": {"v": 1, **vars(replace(up, phase=LIFTED))}})
-
-    found = watch(Source.config, world.target, "m", pause=pause, log=log)  # type: ignore[arg-type]
-    assert found.offsets == 3 and world.is_fenced() and len(pauses) == 4
-    assert log.said[0].startswith(f"the fence of cutover 'tuesday' {up.text}: when the source has returned, lift it")
-    told = [line for line in log.said if "not fenced yet" in line and "tuesday" in line]
-    assert len(told) == 1 and told[0].endswith("once the source answers; then this one goes up.")
-
-
-def test_a_broker_that_is_back_before_its_users_are_known_ends_no_watch(
-    world: Returns, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answering(world, monkeypatch, *[AuthenticationFailed("source", "nowhere:1", "no directory")] * 2)
-    log, pauses = Told(), list[float]()
-    found = watch(Source.config, world.target, "m", pause=pauses.append, log=log)  # type: ignore[arg-type]
-    assert found.offsets == 3 and world.is_fenced() and len(pauses) == 2
-    assert sum("not fenced yet" in line and "refused to authenticate" in line for line in log.said) == 1
-
-
-def test_source_is_asked_every_second_until_it_answers(world: Returns, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may go away again in between, and what it says meanwhile is logged once."""
-    answers = iter([False, False, True, False, True])
-    pauses: list[float] = []
-    log = Told()
-
-    class Admin:
-        def __init__(self, config: ClientConfig, timeout_s: float = 15.0) -> None:
-            assert config == Source.config
-            self.first = timeout_s < 15
-
-        def __enter__(self) -> Any:
-            if self.first and not next(answers):
-                raise ClusterUnreachable("source", "nowhere:1", "no answer")
-            return world.source
-
-        def __exit__(self, *_: object) -> None:
-            if not self.first and len(pauses) == 2:
-                raise ClusterUnreachable("source", "nowhere:1", "no answer")
-
-    monkeypatch.setattr(returned, "ClusterAdmin", Admin)
-    monkeypatch.setattr(returned, "Limits", lambda: QUICK)
-    found = watch(Source.config, world.target, "m", pause=pauses.append, log=log)  # type: ignore[arg-type]
-    assert found.offsets == 3 and world.is_fenced() and pauses == [1.0] * 4
-    assert sum("not fenced yet" in line for line in log.said) == 1
