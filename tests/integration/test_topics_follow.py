@@ -28,6 +28,7 @@ from airflow_mirror.plan.owned import active_topics
 from airflow_mirror.plan.ownership import begin
 from airflow_mirror.plan.recreated_topics import decisions_of
 from airflow_mirror.sync.topics import create_target_topics
+from airflow_mirror.wire.errors import UnknownTopic
 from sandbox import Cluster
 from tests.integration.copying import assert_equal, config, create, ends, properties_of, wait_until, write
 from tests.integration.test_spark_jobs import driver_of, end_job, stop, submit, summary_of
@@ -81,7 +82,14 @@ class World:
 
     def equal(self, name: str, partitions: int = 1) -> None:
         at = ends(self.clusters[0], name, partitions)
-        wait_until(lambda: ends(self.clusters[1], name, partitions) == at, f"{name} is copied", poll_s=0.2)
+
+        def is_copied() -> bool:
+            try:
+                return ends(self.clusters[1], name, partitions) == at
+            except UnknownTopic:  # its tail creates it
+                return False
+
+        wait_until(is_copied, f"{name} is copied", poll_s=0.2)
         assert_equal(*self.clusters, name, partitions)
 
     def move_group(self, topic: str, offset: int) -> None:
