@@ -39,7 +39,7 @@ def name_of(mirror: str) -> str:
 
 
 def add_yes(p: argparse._ActionsContainer) -> None:
-    """Add ``--yes``: a command that changes a cluster says what it would do, and does it with that option."""
+    """Add ``--yes``: the command says what it would do, and does it with that option."""
     p.add_argument("--yes", action="store_true", help="do it (default: only say what would be done)")
 
 

@@ -1,6 +1,7 @@
 """Migrate a Kafka cluster: plan, copy, follow, prove, cut over. Trigger it and fill in the form.
 
-Before the plan's checks have passed, nothing is written but a scratch topic on the target, which the plan deletes.
+Before the plan's checks have passed, nothing is written but a scratch topic on the target, which the plan deletes, and,
+of a mirror that the target's ledger knows, a note of what blocks.
 Every task may be cleared and run again. Until `cutover`, applications stay on the source; if any part of `cutover`
 fails, it is rolled back.
 """

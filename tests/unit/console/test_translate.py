@@ -71,6 +71,14 @@ def test_each_position_is_a_row_with_both_sides(world: World, capsys: pytest.Cap
     assert "[billing] orders-0 -> dc1.orders-0 1,200 1,174 exact commit" in rows(capsys.readouterr().out)
 
 
+def test_who_only_reads_creates_no_scratch_topic_to_try_rights_out(world: World) -> None:
+    """On a target in production, too, a topic was created, written and deleted to say how far groups are."""
+    before = len(world.dst.requests)
+    assert world.run() == 0
+    asked = {request.api for request in world.dst.requests[before:]}
+    assert "Metadata" in asked and asked.isdisjoint({"CreateTopics", "DeleteTopics", "Produce", "InitProducerId"})
+
+
 def test_json_is_the_report(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     world.stands(world.src, "billing", 9)
     world.stands(world.dst, "billing", 3)

@@ -179,7 +179,7 @@ def test_dumb_terminal_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
         assert on_terminal() == draws
 
 
-@pytest.mark.parametrize("one", [bounded(), tail()])
+@pytest.mark.parametrize("copy_range", [bounded(), tail()])
 def test_the_bar_draws_every_kind_of_row(copy_range: CopyRange) -> None:
     from io import StringIO
 

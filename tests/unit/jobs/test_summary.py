@@ -123,7 +123,7 @@ def test_a_resumed_partition_is_no_spike_in_the_rate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "where", "state"),
+    ("copy_range", "where", "state"),
     [
         (bounded(), (0, 1000), "opening"), (bounded(), (10, 1000), "copying"),
         (bounded(), (1000, 1000), "done"), (tail(), (40, 40), "following"), (tail(), (30, 40), "copying"),
