@@ -16,7 +16,7 @@ from tests.driven.script import WAIT_S
 from tests.driven.sessions import Sessions
 
 if TYPE_CHECKING:
-    from tests.driven.cluster import DrivenCluster
+    from tests.driven.cluster import DrivenCluster, Topic
 
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST
 
@@ -28,6 +28,7 @@ class Broker:
     :ivar deaf_to: API keys of requests of which it reads no more than the beginning, as long as they stand in here.
     :ivar sessions: its fetch sessions, which end when it stops.
     :ivar settings: of its own that it tells; None: of one that it hides.
+    :ivar heard: topics as they were when it was cut off from the other brokers; None: it hears of everything.
     :ivar advertises: the host and port that its cluster tells clients; None: where it listens.
     """
 
@@ -38,6 +39,7 @@ class Broker:
         self.settings: dict[str, str | None] = {}
         self.deaf_to: set[int] = set()
         self.sessions = Sessions()
+        self.heard: dict[str, Topic] | None = None
         self.deaf = threading.Event()  # a request has come that it is deaf to
         self._port_holder: socket.socket | None = None
         self._listener: socket.socket | None = None

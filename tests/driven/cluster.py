@@ -7,7 +7,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -49,6 +49,10 @@ class Topic:
     logs: list[PartitionLog]
     leaders: dict[int, int] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
+
+    def as_it_is(self) -> Topic:
+        """Return a copy that does not change with it."""
+        return replace(self, logs=[log.as_it_is() for log in self.logs], leaders=dict(self.leaders))
 
     def set(self, changes: Mapping[str, str | None]) -> None:
         """Set settings, by Kafka's names; None: back to its default."""
@@ -192,6 +196,11 @@ class DrivenCluster:
             for kind, coordinator in self.coordinators.items():
                 if coordinator == node_id:
                     self.move_coordinator(kind, heir)
+
+    def cut_off(self, node_id: int) -> None:
+        """Cut a broker off from the others, not from who reads: it goes on leading what it has led, as it was."""
+        with self.changing():
+            self.brokers[node_id].heard = {name: topic.as_it_is() for name, topic in self.topics.items()}
 
     def restart(self, node_id: int) -> None:
         """Start a broker that died. Where there is no leader it leads; what it remembers of producers is in its logs."""

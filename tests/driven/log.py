@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from copy import copy, deepcopy
 from typing import NamedTuple
 
 from airflow_mirror.common.partition import TopicPartition
@@ -63,6 +64,13 @@ class PartitionLog:
         self.epochs: list[tuple[int, int]] = [(0, 0)]
         self.producers = Producers(release)
         self.ended: list[Ended] = []
+
+    def as_it_is(self) -> PartitionLog:
+        """Return a copy to read from, which does not grow with it."""
+        same = copy(self)
+        same.batches, same.epochs, same.ended = self.batches.copy(), self.epochs.copy(), self.ended.copy()
+        same.producers = deepcopy(self.producers)
+        return same
 
     # --- where it ends ------------------------------------------------------------------------------------------------
 

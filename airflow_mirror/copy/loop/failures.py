@@ -31,6 +31,9 @@ class Judge(Protocol):
     def retry_later(self, p: PartitionCopy, cause: Exception | str) -> None:
         """Discard what is in flight for the partition, and re-read the target's end after a pause."""
 
+    def open_again(self, p: PartitionCopy, cause: str) -> None:
+        """Do the same without a pause: the partition itself has not failed."""
+
 
 def retry_all(judge: Judge, asked: Iterable[Asked], cause: Exception | str) -> None:
     """Retry those partitions that have neither failed nor ended since the request was sent."""

@@ -404,3 +404,9 @@ class CopyLoop:
         p.fail()
         if (error := self._retries.again(p, cause)) is not None:
             self.stop(p, error)
+
+    def open_again(self, p: PartitionCopy, cause: str) -> None:
+        """Do the same at the next turn. It is no failure: however often it happens, nothing is given up for it."""
+        log.info("%s: reading the target's end again: %s", p.range.source, cause)
+        p.fail()
+        self._retries.now([p])

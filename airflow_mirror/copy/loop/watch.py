@@ -7,6 +7,9 @@ the same.
 A re-created target topic, which is nobody's, or another mirror's: while there is nothing to write nothing shows it, and
 then what goes by the topic's name would be written to it.
 
+A leader of the source that is cut off from its cluster and not from here: it answers as before, and has nothing new. The
+others have elected another one, of which their metadata tell.
+
 A target broker that crashed and forgot that the fillers of priming were deleted: its partitions may be complete, or
 have nothing to write, so nothing else would open them again.
 """
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -27,8 +31,8 @@ from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.opening import recheck
 from airflow_mirror.copy.opening.answers import ask_log_starts, ask_topic_id, target_gone
 from airflow_mirror.copy.writer import priming
-from airflow_mirror.errors import LeaseLost, MirrorError
-from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.errors import LeaseLost, MirrorError, TryAgain
+from airflow_mirror.wire.cluster import Leader, WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
 
 log = logging.getLogger(__name__)
@@ -88,6 +92,8 @@ class Watch:
         try:
             ids = _ids(source, {p.range.source_topic for p, _, _ in watched})
             self._mailbox.post(partial(self._compare, watched, ids))
+            leaders = _leaders(source, {p.range.source for p, _, _ in watched}, ids)
+            self._mailbox.post(partial(self._follow, watched, leaders))
         except MirrorError as e:
             log.warning("source topics were not checked: %s", e)
         try:
@@ -124,6 +130,18 @@ class Watch:
             except MirrorError as e:
                 self._judge.failed(p, e)
 
+    def _follow(self, watched: Iterable[_Watched], leaders: Mapping[TopicPartition, Leader]) -> None:
+        """Open partitions again for which another leader was elected than the one that is asked."""
+        # As a rule the old one has refused a fetch by then. Of an older epoch tells who has not heard of an election: the
+        # leader that is cut off says so of itself, and the next look asks another broker, by chance. Without an epoch, as
+        # before 2.1, old news can't be told from new ones.
+        for p, generation, _ in watched:
+            leader = leaders.get(p.range.source)
+            if leader is None or p.generation != generation or not p.is_open:
+                continue
+            if leader.epoch > p.source_leader.epoch >= 0:
+                self._judge.open_again(p, f"broker {leader.node_id} was elected its leader at the source")
+
     def _restore_starts(self, target: WireCluster, primed: Mapping[TopicPartition, _Primed]) -> None:
         if not primed:
             return
@@ -134,6 +152,19 @@ class Watch:
                 # Up to the position of the look: what was copied since stands behind it, and is no filler anyway.
                 log.warning("%s: its log start fell from %d to %d: a broker died", tp, primed[tp].start, start)
                 priming.restore_start(target, self._mirror, tp, start, primed[tp].position, self._check)
+
+
+def _leaders(
+    cluster: WireCluster, tps: Iterable[TopicPartition], ids: Mapping[str, str | MirrorError]
+) -> dict[TopicPartition, Leader]:
+    """Return the leaders of those partitions that have one, by the metadata that were read for the ids."""
+    leaders: dict[TopicPartition, Leader] = {}
+    for tp in tps:
+        # Of a topic or partition that is not in them the broker would be asked once more.
+        if isinstance(ids[tp.topic], str) and tp.partition < cluster.partitions(tp.topic):
+            with suppress(TryAgain):  # there is none now: the old one is as good as any
+                leaders[tp] = cluster.leader(tp)
+    return leaders
 
 
 def _ids(cluster: WireCluster, topics: set[str]) -> dict[str, str | MirrorError]:

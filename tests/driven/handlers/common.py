@@ -87,7 +87,11 @@ def led(broker: Broker, tp: TopicPartition, epoch: int = -1) -> PartitionLog:
     :raises Refused: no such partition, another leader, another epoch.
     """
     log = broker.cluster.log(tp)
-    if broker.cluster.topics[tp.topic].leaders[tp.partition] != broker.node_id:
+    topic = broker.cluster.topics[tp.topic]
+    if broker.heard is not None and tp.topic in broker.heard:
+        topic = broker.heard[tp.topic]
+        log = topic.logs[tp.partition]
+    if topic.leaders[tp.partition] != broker.node_id:
         raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if epoch >= 0 and epoch != log.epoch:
         raise Refused(ErrorCode.FENCED_LEADER_EPOCH if epoch < log.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH)

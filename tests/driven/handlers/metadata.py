@@ -38,7 +38,7 @@ def answer(broker: Broker, message: Any, refusal: Refusal) -> Any:
 
 
 def _topic(broker: Broker, name: str, refusal: Refusal, allowed: set[int]) -> Any:
-    topic = broker.cluster.topics.get(name)
+    topic = (broker.cluster.topics if broker.heard is None else broker.heard).get(name)
     code = refusal(None) or (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else ErrorCode.NONE)
     if topic is None or code:
         return _Topic(error_code=code, name=name, topic_id=uuid.UUID(int=0), is_internal=False, partitions=[])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import count
 
 import pytest
@@ -125,3 +126,49 @@ def test_records_that_an_unclean_leader_writes_into_a_filled_hole_are_found(long
         (stopped,) = copying.copy(source, target, ranges_of(source, "t"))
         assert isinstance(stopped.error, ForeignData if longer else SourceTruncated), stopped.error
         assert ends(target) == [5]
+
+
+FAST = 20  # the looks at topics and leaders, every five seconds of a copy's clock
+
+
+def following(source: DrivenCluster, target: DrivenCluster) -> Following:
+    """Return a copy whose clock runs fast, and which gives nothing up."""
+    clock = lambda: time.monotonic() * FAST  # noqa: E731
+    return Following(source, target, ranges_of(source, "t"), clock=clock, give_up_after_s=float("inf"))
+
+
+@pytest.mark.parametrize("version", ["4.4.0", "2.8.2"])
+def test_leader_that_is_cut_off_from_its_cluster_is_left_though_it_answers(version: str) -> None:
+    """It takes itself for the leader, and has nothing new: to a copy it looks as if nobody wrote."""
+    with DrivenCluster("source", brokers=2, version=version) as source, DrivenCluster("target") as target:
+        log = source.create("t").logs[0]
+        target.create("t")
+        Writer(log).plain(5)
+        with following(source, target) as copy:
+            (p,) = copy.loop.partitions
+            copy.until(lambda: ends(target) == [5] and not p.is_behind, "all is copied")
+            source.cut_off(1)
+            source.move_leader(TP, 2)
+            with source.changing():
+                Writer(log).plain(5)
+            copy.until(lambda: ends(target) == [10], "the new leader is asked")
+        assert target.topics["t"].logs[0].rows() == log.rows()
+
+
+def test_partition_that_moves_to_a_newer_leader_has_not_failed() -> None:
+    """Elections may come often: a partition without news would be given up for them."""
+    with DrivenCluster("source", brokers=3) as source, DrivenCluster("target") as target:
+        log = source.create("t").logs[0]
+        target.create("t")
+        Writer(log).plain(5)
+        with following(source, target) as copy:
+            (p,) = copy.loop.partitions
+            copy.until(lambda: ends(target) == [5] and not p.is_behind, "all is copied")
+            source.cut_off(1)
+            source.script.on("Metadata", Fault.not_arrived(), broker=1, times=None)
+            source.move_leader(TP, 2)
+            copy.until(lambda: p.is_open and p.source_leader.epoch == 1, "the new leader is asked")
+            opened = p.generation
+            looks = len(source.asked("Metadata")) + 5
+            copy.until(lambda: len(source.asked("Metadata")) > looks, "it is looked after again")
+            assert (p.failures, p.generation) == (0, opened)
