@@ -19,13 +19,14 @@ from rich.table import Table
 from airflow_mirror.common.knobs import number
 from airflow_mirror.console.clusters import add_source, add_target, planned_source, target_of
 from airflow_mirror.console.command import add_json, add_mirror, command
-from airflow_mirror.console.request import last_plan, require_planned
+from airflow_mirror.console.request import last_plan
 from airflow_mirror.cutover.report_store import newest_reports, reports_of
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.extras.clients.broker_files import Told, told
 from airflow_mirror.extras.clients.commits import AT, Commits
 from airflow_mirror.extras.clients.inventory import WATCH_S, Inventory, Reader, Writer, look, opened_at
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.plan.requirements import require_planned
 from airflow_mirror.wording import duration, listed, some
 
 _TEXT = """\

@@ -21,7 +21,7 @@ from airflow_mirror.console.clusters import config_of, planned_source, target_of
 from airflow_mirror.console.command import add_yes, command
 from airflow_mirror.console.home import add_home, configured, home_of
 from airflow_mirror.console.registries import named_registries, prover_of, registry_of
-from airflow_mirror.console.request import add_request, last_plan, request_of, require_planned, way_of
+from airflow_mirror.console.request import add_request, last_plan, request_of, way_of
 from airflow_mirror.cutover.check import require_forward, require_own_fence
 from airflow_mirror.cutover.decision import CLOSED, CLOSING, OPENED, FenceState, fence_state
 from airflow_mirror.cutover.platform import Side
@@ -48,6 +48,7 @@ from airflow_mirror.jobs.runner.directory import job_name
 from airflow_mirror.plan.direction import direction
 from airflow_mirror.plan.ledger_store import last_hash
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.requirements import require_planned
 from airflow_mirror.wording import count
 
 Decided = Callable[[], FenceState | None]

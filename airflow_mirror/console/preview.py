@@ -9,11 +9,12 @@ from typing import Any
 from airflow_mirror.console.clusters import config_of, planned_source
 from airflow_mirror.console.command import command
 from airflow_mirror.console.registries import prover_of
-from airflow_mirror.console.request import add_request, last_plan, request_of, require_planned
+from airflow_mirror.console.request import add_request, last_plan, request_of
 from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import connected
 from airflow_mirror.cutover.rollback.foresee import with_way_back
 from airflow_mirror.cutover.run import preview_cutover
+from airflow_mirror.plan.requirements import require_planned
 
 _TEXT = """\
 Look at what a cutover of the mirror's last plan would meet now: its tail, lag, what is left to compare, transactions,

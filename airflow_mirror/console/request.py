@@ -13,7 +13,6 @@ from airflow_mirror.cutover.platform import Platform, Side
 from airflow_mirror.cutover.request import CutoverRequest
 from airflow_mirror.cutover.rollback.arm import cutover_of
 from airflow_mirror.cutover.rollback.run import WayBack, way_back
-from airflow_mirror.errors import InputError
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.records import LAST_PLAN
 from airflow_mirror.plan.ledger_store import fetch, last_hash, unknown_mirror
@@ -52,19 +51,6 @@ def last_plan(arguments: argparse.Namespace) -> Plan:
         if plan_hash is None:
             raise unknown_mirror(arguments.mirror, LAST_PLAN.under(values))
         return fetch(plan_hash, arguments.mirror, target, ledger)
-
-
-def require_planned(plan: Plan, source: ClusterAdmin, target: ClusterAdmin) -> None:
-    """Return if these are the clusters of a plan. What another one says, or proves, would count for the mirror.
-
-    :raises InputError: one is another.
-    """
-    for admin, planned in ((source, plan.source_cluster_id), (target, plan.target_cluster_id)):
-        if (there := admin.cluster_id()) != planned:
-            raise InputError(
-                f"{admin.role} cluster", f"it is {there}, and mirror {plan.mirror.name!r} was planned for {planned}",
-                "Correct --source or --target.",
-            )  # fmt: skip
 
 
 def way_of(arguments: argparse.Namespace, mirror: str) -> tuple[WayBack, str]:

@@ -13,10 +13,11 @@ from rich.table import Table
 from airflow_mirror.console.clusters import add_source, add_target, planned_source, target_of
 from airflow_mirror.console.command import add_json, add_mirror, command
 from airflow_mirror.console.registries import add_registries, prover_of
-from airflow_mirror.console.request import last_plan, require_planned
+from airflow_mirror.console.request import last_plan
 from airflow_mirror.cutover.schema_ids import SchemaProof
 from airflow_mirror.errors import InputError
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.plan.requirements import require_planned
 from airflow_mirror.wording import count, some
 
 _TEXT = """\

@@ -11,7 +11,7 @@ from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.config import load
 from airflow_mirror.console.clusters import add_source, add_target, reference
 from airflow_mirror.console.command import add_mirror, command, name_of
-from airflow_mirror.console.request import last_plan, require_planned, way_of
+from airflow_mirror.console.request import last_plan, way_of
 from airflow_mirror.jobs.driver.arguments import request_of
 from airflow_mirror.jobs.driver.entry import Outcome, Told, carry_out
 from airflow_mirror.jobs.driver.verify import verify
@@ -83,11 +83,6 @@ def _sides_of(arguments: argparse.Namespace) -> tuple[Plan, str, str]:
 
 
 def _work(request: VerifyRequest, status: StatusFile, plan: Plan) -> Outcome:
-    with (
-        ClusterAdmin(load(request.source, "source")) as source,
-        ClusterAdmin(load(request.target, "target")) as target,
-    ):
-        require_planned(plan, source, target)
     with_processes = partial(comparing, request.source, request.target, request.level, request.tasks or cores())
     found, error = verify(request, status, with_processes)
     if error is None:

@@ -31,7 +31,7 @@ from airflow_mirror.plan.ledger_store import fetch_rule, with_amendments
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.plan.owned import claimed_ids, target_ids, with_key_partitions
 from airflow_mirror.plan.ownership import claim
-from airflow_mirror.plan.requirements import recreated, require_active
+from airflow_mirror.plan.requirements import recreated, require_active, require_planned
 from airflow_mirror.plan.store import is_hash
 from airflow_mirror.plan.upstream import upstream_of
 from airflow_mirror.sync.maps import mapped_topics
@@ -70,7 +70,7 @@ def prepare(request: JobRequest, without_plan: Callable[[JobRequest], Plan], *, 
 
     :param without_plan: makes the plan.
     :param writes: the job writes to the target's topics, so that they must be this mirror's.
-    :raises InputError: with every finding, before anything is written.
+    :raises InputError: with every finding, before anything is written; or a cluster is not the plan's.
     :raises TopicsOwned: topics belong to another mirror. :raises MirrorCutOver: topics are in production.
     :raises NeedsHuman: records would return to the target that they come from.
     :raises LedgerLost: nobody knows which topics are in production. A copy that runs goes on, and none is begun.
@@ -82,10 +82,12 @@ def prepare(request: JobRequest, without_plan: Callable[[JobRequest], Plan], *, 
         ledger = Ledger(admin)
         plan = _stored(path, mirror, admin, ledger) if path else without_plan(request)
         plan.raise_if_blocked()
-        if writes:
-            _claim(plan, request.source, admin, ledger)
-            if mapped_topics(plan):
-                make_ready(admin)
+        with ClusterAdmin(load(request.source, "source")) as source:
+            require_planned(plan, source, admin)
+            if writes:
+                _claim(plan, source, admin, ledger)
+        if writes and mapped_topics(plan):
+            make_ready(admin)
         options = CopyOptions(
             mirror=mirror.name,
             committed_only=mirror.isolation == "read_committed",
@@ -180,14 +182,13 @@ def _stored(path: Path, mirror: Mirror, target: ClusterAdmin, ledger: Ledger) ->
     return with_amendments(plan, target, ledger)
 
 
-def _claim(plan: Plan, source_file: str, target: ClusterAdmin, ledger: Ledger) -> None:
+def _claim(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, ledger: Ledger) -> None:
     """Make the topics this mirror's. What they hold is known without the ledger."""
     feeds = None
-    with ClusterAdmin(load(source_file, "source")) as source:
-        try:
-            feeds = upstream_of(plan, Ledger(source).peek()).of
-        except LedgerLost as e:
-            log.warning("where the source's records come from is not known, and the copy goes on: %s", e)
+    try:
+        feeds = upstream_of(plan, Ledger(source).peek()).of
+    except LedgerLost as e:
+        log.warning("where the source's records come from is not known, and the copy goes on: %s", e)
     with _unless_unknown(LedgerMissing):
         # Left to whoever has created them: their partitions stop by the id that was claimed (`taking_in`), others go on.
         if again := recreated(ledger, plan, target):

@@ -33,6 +33,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.configs import cleaned_sides, held_topics
 from airflow_mirror.plan.owned import active_topics, target_ids
+from airflow_mirror.plan.requirements import require_planned
 from airflow_mirror.sync.maps import MapSource, OffsetMaps, map_source
 from airflow_mirror.verify.pairs import paired
 from airflow_mirror.verify.partition import compare_partitions
@@ -106,18 +107,39 @@ def verify(
     request: VerifyRequest, status: StatusFile,
     comparing: Callable[[], AbstractContextManager[Comparing]],
 ) -> Outcome:  # fmt: skip
-    """Compare every partition of a plan; return the summary, and why it is not equal if it is not."""
-    begun, mirror = time.monotonic(), request.mirror
+    """Compare every partition of a plan; return the summary, and why it is not equal if it is not.
+
+    :raises InputError: the clusters are not the plan's, or not any more.
+    """
+    mirror = request.mirror
     if mirror.partitioning == "by_key":
         raise InputError(
             f"mirror {mirror.name!r}: partitions can't be compared one to one",
             "partitioning='by_key' splits the records of a partition to several",
             "Compare counts, or copy with partitioning='preserve'.",
         )
-    asks_another = bool(request.level != "offsets" and request.spot_checks)
-    if asks_another:
+    if _asks_another(request):
         require_clients(load(request.source, "source"), load(request.target, "target"))
     job = prepare(request, plan_to_verify, writes=False)
+    outcome = _compared(request, status, job, comparing)
+    # Each reader has connected for itself meanwhile, the referee as well, and a name may have led elsewhere since.
+    with (
+        ClusterAdmin(load(request.source, "source")) as here,
+        ClusterAdmin(load(request.target, "target")) as there,
+    ):
+        require_planned(job.plan, here, there)
+    return outcome
+
+
+def _asks_another(request: VerifyRequest) -> bool:
+    return bool(request.level != "offsets" and request.spot_checks)
+
+
+def _compared(
+    request: VerifyRequest, status: StatusFile, job: CopyJob,
+    comparing: Callable[[], AbstractContextManager[Comparing]],
+) -> Outcome:  # fmt: skip
+    begun, mirror, asks_another = time.monotonic(), request.mirror, _asks_another(request)
     with WireCluster(load(request.source, "source")) as source, window_book(request) as book:
         until = request.end or "latest"
         ranges, window, held_back = resolve_window(job, source, mirror.start, until, request.late_s, book)

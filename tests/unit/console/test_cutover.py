@@ -17,7 +17,6 @@ import pytest
 
 from airflow_mirror.console import cutover as command
 from airflow_mirror.console import main
-from airflow_mirror.console.request import require_planned
 from airflow_mirror.cutover.decision import CLOSED, CLOSING, LIFTED, OPENED, FenceState
 from airflow_mirror.cutover.decision_copy import note_copy
 from airflow_mirror.cutover.platform import Side
@@ -36,6 +35,7 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.ledger.records import LAST_PLAN
 from airflow_mirror.plan.direction import ARMED, FAILOVER, Direction, turn
+from airflow_mirror.plan.requirements import require_planned
 from tests.driven.ledger import LedgerCluster
 from tests.unit.cutover.builders import a_plan, kept_in
 

@@ -37,7 +37,7 @@ def test_job_of_an_old_plan_takes_no_topic_that_was_created_again(ledger_target:
     plan, ledger = a_plan(), ledger_target.ledger
     for topic in plan.topics:
         ledger_target.create(topic.target_topic, topic.partitions)
-    there = ledger_target.reference
+    there = ledger_target.admin
     prepare._claim(plan, there, ledger_target.admin, ledger)
     before, before_ids = dict(ledger.values()), target_ids(plan, ledger_target.admin)
     again = plan.topics[0].target_topic
