@@ -89,7 +89,7 @@ class SyncAclsOperator(PlannedOperator):
         """Compare, apply, read back.
 
         :raises InputError: rights to write were asked for, and the topics are not handed over yet; or those of readers,
-            and they are.
+            and they are. Or a connection leads to another cluster than the plan's.
         :raises TopicsOwned: topics belong to another mirror.
         :raises NoAuthorizer: the target has none.
         :raises NotKept: a change is not visible when read back.
@@ -101,7 +101,7 @@ class SyncAclsOperator(PlannedOperator):
         from airflow_mirror.ledger.decisions import Ledger
         from airflow_mirror.ledger.state import state_of
         from airflow_mirror.plan.owned import kept_topics, opened_beside, opening_of
-        from airflow_mirror.plan.requirements import require_active, require_opened, require_owned
+        from airflow_mirror.plan.requirements import require_active, require_opened, require_owned, require_planned
         from airflow_mirror.plan.standing import still_ours
         from airflow_mirror.sync.access import Options, sync_access
         from airflow_mirror.sync.acl_rules import CUTOVER
@@ -131,6 +131,7 @@ class SyncAclsOperator(PlannedOperator):
                 permit = still_ours(ledger, plan, target, require_owned if means_it or behind else require_active)
             if not options.dry_run:
                 permit()
+            require_planned(plan, source, target)
             fence = partial(of_fence, Side(target), mirror.name)
             state = state_of(target, granted_key(mirror.name))
             opening = opening_of(ledger, plan) if options.gives_write else ""

@@ -27,7 +27,8 @@ class CreateTargetTopicsOperator(PlannedOperator):
         """Create, grow, compare.
 
         :raises InputError: a topic that is not this mirror's has too few partitions, or one was created again behind
-            the plan; nothing was created. Or one deals keys out among another count of partitions than planned.
+            the plan; nothing was created. Or one deals keys out among another count of partitions than planned, or a
+            connection leads to another cluster than the plan's.
         :raises MirrorCutOver: target topics were handed over to applications.
         :raises TopicsOwned: they belong to another mirror.
         :raises NeedsHuman: records would return to the target that they come from.
@@ -35,7 +36,7 @@ class CreateTargetTopicsOperator(PlannedOperator):
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.ledger.decisions import Ledger
         from airflow_mirror.plan.ownership import claim
-        from airflow_mirror.plan.requirements import require_active, require_planned_ids
+        from airflow_mirror.plan.requirements import require_active, require_planned, require_planned_ids
         from airflow_mirror.plan.standing import since_decided
         from airflow_mirror.plan.upstream import upstream_of
         from airflow_mirror.sync.topics import create_target_topics
@@ -47,6 +48,7 @@ class CreateTargetTopicsOperator(PlannedOperator):
             permit()
             # Once: what is created below has another id than the ledger knows of a topic that was deleted.
             require_planned_ids(ledger, plan, target)
+            require_planned(plan, source, target)
             upstream = upstream_of(plan, Ledger(source).peek())
             report = create_target_topics(plan, target, permit)
             claim(ledger, plan, target, upstream.of)
@@ -78,6 +80,7 @@ class SyncTopicConfigsOperator(PlannedOperator):
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Compare and apply.
 
+        :raises InputError: a connection leads to another cluster than the plan's.
         :raises NotKept: a change is not visible when read back.
         :raises MirrorCutOver: ``hold`` is set for topics that were handed over to applications.
         """

@@ -17,15 +17,15 @@ from airflow_mirror.plan.owned import Owned, begun_otherwise, decided, former_id
 from airflow_mirror.wording import some
 
 
-def require_planned(plan: Plan, source: ClusterAdmin, target: ClusterAdmin) -> None:
+def require_planned(plan: Plan, source: ClusterAdmin | None, target: ClusterAdmin) -> None:
     """Return if these are the clusters of a plan. What another one says, or proves, would count for the mirror.
 
     A connection, or a name in it, may lead elsewhere by now: where both lead to one cluster, all is equal.
 
-    :raises InputError: one is another.
+    :param source: None: it is lost, and says nothing. :raises InputError: one is another.
     """
     for admin, planned in ((source, plan.source_cluster_id), (target, plan.target_cluster_id)):
-        if (its := admin.cluster_id()) != planned:
+        if admin is not None and (its := admin.cluster_id()) != planned:
             raise InputError(
                 f"{admin.role} cluster", f"it is {its}, and mirror {plan.mirror.name!r} was planned for {planned}",
                 f"Correct what leads there: --{admin.role}, or the Mirror's {admin.role} connection.",

@@ -27,7 +27,7 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.inventory import hidden_groups, hides_groups, not_listed
 from airflow_mirror.plan.model import Plan, TopicPlan
-from airflow_mirror.plan.requirements import require_active, require_exclusive_topics, require_owned
+from airflow_mirror.plan.requirements import require_active, require_exclusive_topics, require_owned, require_planned
 from airflow_mirror.plan.resources import ANY
 from airflow_mirror.plan.standing import still_ours
 from airflow_mirror.sync.group_translation import GroupMove, Positions, Translate, Translation, translate_positions
@@ -211,7 +211,8 @@ def translate_groups(
     :param allow_rewind: also commit where the group is already further on the other cluster.
     :param back: from the target to the source, for groups that return.
     :param allow_production: a person's word that positions are committed although the topics are in production.
-    :raises InputError: they are, and nobody has said so; or another direction is decided meanwhile.
+    :raises InputError: they are, and nobody has said so; or another direction is decided meanwhile. Or a cluster is not
+        the plan's.
     :raises TopicsOwned: topics belong to another mirror.
     :raises GroupActive: a group has members where its positions are to be set; no group was changed.
     :raises MissingRight: a group that the plan knows or the mirror names, or all of them on the source, may be there and
@@ -224,6 +225,7 @@ def translate_groups(
     topics = reverse(plan.topics) if back else plan.topics
     left, right = (target, source) if back else (source, target)
     with ClusterAdmin(left) as here, ClusterAdmin(right) as there:
+        require_planned(plan, *((there, here) if back else (here, there)))
         owner = here if back else there  # the target, also where the source is written
         permit = still_ours(Ledger(owner), plan, owner, require_owned if allow_production else require_active)
         with ExitStack() as stack:

@@ -16,7 +16,7 @@ from airflow_mirror.ledger.state import State, state_of
 from airflow_mirror.plan.configs import Rules
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.owned import openings, owned_topics, owners
-from airflow_mirror.plan.requirements import require_active, require_planned_ids
+from airflow_mirror.plan.requirements import require_active, require_planned, require_planned_ids
 from airflow_mirror.plan.standing import Clock, since_decided
 from airflow_mirror.plan.upstream import copied_back
 from airflow_mirror.sync.configs import ConfigsReport, TopicConfigs, sync_configs
@@ -38,13 +38,15 @@ def sync_plan(
     :param source_lost: don't ask the source: apply what a tail saw last of it, or else the plan's.
     :raises NotKept: a change is not visible when read back.
     :raises MirrorCutOver: ``hold`` is set for topics that were handed over to applications.
-    :raises InputError: the hold is to end, and the topics are somebody else's, or a job may still write to them; or the
-        target refuses a setting, and has taken all others.
+    :raises InputError: a cluster is not the plan's; or the hold is to end, and the topics are somebody else's, or a job
+        may still write to them; or the target refuses a setting, and has taken all others.
     """
     ledger = Ledger(target)
     permit = may_set(ledger, plan, target, hold=hold)
     if not dry_run:
         permit()
+    # By another source's settings nothing may differ: the hold would be noted as ended, and stay on.
+    require_planned(plan, None if source_lost else source, target)
     state = state_of(target, prefix(plan.mirror.name))
     if hold:
         known: TopicConfigs = LastSeen(plan, state.read()) if source_lost else source

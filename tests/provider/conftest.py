@@ -136,6 +136,7 @@ class InMemory:
 
     def __init__(self) -> None:
         self.source, self.target = MemoryCluster("source"), MemoryCluster("target")
+        self.source.cluster_id, self.target.cluster_id = THE_PLAN.source_cluster_id, THE_PLAN.target_cluster_id
         self.before, self.after = dict[str, Callable[[], object]](), dict[str, Callable[[], object]]()
 
     def admin(self, config: ClientConfig, *_: float) -> MemoryAdmin:

@@ -28,7 +28,7 @@ RULES = tuple(rule("orders", "READ", "ALLOW", f"User:u{i}") for i in range(10_00
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def asked(clusters: InMemory, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Answer every task with ten thousand rules; note what it asked for."""
     found: list[dict[str, Any]] = []
 
@@ -168,6 +168,22 @@ def test_writers_are_let_in_once_behind_each_opening(
     opened.decide(lambda values: {"topic/t": {**values["topic/t"], "opened_at": "2026-03-01T00:00:00+00:00"}})
     task().execute(context)
     assert asked[-1]["dry_run"] is False, "it was taken back and opened again"
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_source_that_leads_to_the_target_lets_nobody_in(
+    dry_run: bool, asked: list[dict[str, Any]], context: dict[str, Any], mirror: dict[str, Any], home: Path,
+    opened: MemoryLedger, clusters: InMemory,
+) -> None:  # fmt: skip
+    """The target has all of its own rules, and writers would count as let in."""
+    task = partial(SyncAclsOperator, task_id="t", mirror=mirror, plan=PLAN, phase="cutover")
+    clusters.source.cluster_id = clusters.target.cluster_id
+    with pytest.raises(AirflowFailException, match=r"InputError: source cluster\n  why: it is B, and mirror 'm' was"):
+        task(dry_run=dry_run).execute(context)
+    assert asked == []
+    clusters.source.cluster_id = "A"
+    task().execute(context)
+    assert [one["dry_run"] for one in asked] == [False]
 
 
 def test_quotas_follow_behind_the_opening_as_the_night_lets_them(

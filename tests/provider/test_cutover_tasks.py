@@ -222,6 +222,17 @@ def test_a_cleared_task_takes_no_topic_that_its_team_has_created_again(
     assert len(clusters.target.topics["t"].logs) == 1 and ledger.values() == before
 
 
+@pytest.mark.parametrize("operator", [CreateTargetTopicsOperator, SyncTopicConfigsOperator])
+def test_nothing_is_created_or_set_by_another_source_than_the_plans(
+    operator: Any, context: dict[str, Any], mirror: dict[str, Any], plan: Plan, clusters: InMemory, ledger: MemoryLedger
+) -> None:
+    """By its connection: where records come from, and what topics are to be, it does not say."""
+    clusters.source.cluster_id, before = "staging", dict(ledger.values())
+    with pytest.raises(AirflowFailException, match="InputError: source cluster\n  why: it is staging"):
+        operator(task_id="t", mirror=mirror, plan=PLAN).execute(context)
+    assert "t" not in clusters.target.topics and ledger.values() == before
+
+
 def test_the_sources_settings_still_go_into_force_after_the_cutover(
     context: dict[str, Any],
     connections: Callable[..., None],
@@ -243,7 +254,7 @@ def test_the_sources_settings_still_go_into_force_after_the_cutover(
 
 def test_settings_of_a_lost_source_are_those_seen_last(
     context: dict[str, Any],
-    connections: Callable[..., None],
+    clusters: InMemory,
     mirror: dict[str, Any],
     plan: Plan,
     monkeypatch: pytest.MonkeyPatch,

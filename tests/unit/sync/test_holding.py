@@ -38,11 +38,18 @@ def world(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return world
 
 
-def end_the_hold(*, dry_run: bool = False, topic_id: str = "id") -> ConfigsReport:
+def end_the_hold(
+    *, dry_run: bool = False, topic_id: str = "id", ids: tuple[str, str] = ("s", "t"), source_lost: bool = False
+) -> ConfigsReport:
+    """End it. :param ids: of the clusters to which the connections lead."""
     there = {"orders": TopicInfo("orders", topic_id, 1, 1)}
-    cluster: Any = SimpleNamespace(wire=None, topics=lambda _: there)
+
+    def cluster(role: str, its: str) -> Any:
+        return SimpleNamespace(role=role, cluster_id=lambda: its, wire=None, topics=lambda _: there)
+
     plan = plan_of(a_mirror(name="m"), topic_plan("orders", {0: 0}, source_topic_id="id"))
-    return holding.sync_plan(plan, cluster, cluster, hold=False, dry_run=dry_run)
+    sides = cluster("source", ids[0]), cluster("target", ids[1])
+    return holding.sync_plan(plan, *sides, hold=False, dry_run=dry_run, source_lost=source_lost)
 
 
 def test_a_hold_ends_only_once_no_job_may_write(world: SimpleNamespace) -> None:
@@ -124,3 +131,23 @@ def test_refused_setting_is_told_and_tried_again(world: SimpleNamespace) -> None
     end_the_hold()
     end_the_hold()
     assert world.asked == (False, True)
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize(("ids", "role"), [(("t", "t"), "source"), (("s", "s"), "target")])
+def test_other_clusters_than_the_plans_end_no_hold(
+    world: SimpleNamespace, ids: tuple[str, str], role: str, dry_run: bool
+) -> None:
+    """A target differs in nothing from itself: the hold would be noted as ended, and its retention stay off."""
+    world.owned = opened("monday")
+    with pytest.raises(InputError, match=f"{role} cluster: it is {ids[0]}, and mirror 'm' was planned for"):
+        end_the_hold(ids=ids, dry_run=dry_run)
+    assert world.asked is None and world.state.read() == {}
+
+
+def test_lost_source_is_not_asked_which_cluster_it_is(world: SimpleNamespace) -> None:
+    world.owned = opened("monday")
+    end_the_hold(ids=("t", "t"), source_lost=True)
+    assert world.asked == (False, False)
+    with pytest.raises(InputError, match="target cluster: it is s"):
+        end_the_hold(ids=("s", "s"), source_lost=True)

@@ -36,7 +36,7 @@ class Cluster(CommitsMany):
     def __init__(self, role: str, topic: str, **positions: int) -> None:
         self.role, self.topic, self.committed, self.topic_id = role, topic, dict[str, Any](), "id"
         self.positions = {TP(topic, int(p[1:])): GroupPosition(offset, "") for p, offset in positions.items()}
-        self.listed = ["billing"]
+        self.listed, self.its_id = ["billing"], {"source": PLAN.source_cluster_id, "target": PLAN.target_cluster_id}[role]
         self.described: Callable[[str], bool] = lambda group: True
         self.wire = SimpleNamespace(settings=SimpleNamespace(principal="User:mirror"))
 
@@ -45,6 +45,9 @@ class Cluster(CommitsMany):
 
     def __exit__(self, *_: object) -> None:
         pass
+
+    def cluster_id(self) -> str:
+        return self.its_id
 
     def topics(self, names: list[str]) -> dict[str, TopicInfo]:
         assert set(names) <= {self.topic}  # also of the ledger: it is the target's
@@ -109,6 +112,16 @@ def test_without_commit_positions_are_shown_and_nothing_is_written(clusters: dic
 def test_positions_are_committed_on_the_target_alone(clusters: dict[str, Cluster]) -> None:
     assert translate_groups(PLAN, SOURCE, TARGET, commit=True).committed
     assert (clusters["source"].committed, clusters["target"].committed) == ({}, {"billing": {0: 5, 1: 9}})
+
+
+@pytest.mark.parametrize(("role", "back"), [("source", False), ("source", True), ("target", False)])
+def test_positions_of_another_cluster_than_the_plans_mean_nothing(
+    clusters: dict[str, Cluster], role: str, back: bool
+) -> None:
+    clusters[role].its_id = "staging"
+    with pytest.raises(InputError, match=f"{role} cluster: it is staging"):
+        translate_groups(PLAN, SOURCE, TARGET, commit=True, back=back, allow_rewind=True)
+    assert clusters["source"].committed == clusters["target"].committed == {}
 
 
 def test_back_reads_the_target_and_rewinds_the_source_if_told(clusters: dict[str, Cluster]) -> None:
