@@ -9,7 +9,6 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 
 from airflow_mirror.common.addresses import Address, parse_bootstrap
@@ -23,7 +22,7 @@ from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.errors import RETRIABLE, ConnectionLost, UnknownTopic, meaning, refusal
 from airflow_mirror.wire.logins import Logins
 from airflow_mirror.wire.retry import Backoff
-from airflow_mirror.wire.topology import Leader, Topic, topic_of
+from airflow_mirror.wire.topology import Leader, Rumour, Topic, topic_of
 
 _BOOTSTRAP = -1  # no broker has this id
 _HURRY_S = 1.0  # how long a cluster in a hurry retries requests that do not concern a single partition
@@ -31,14 +30,6 @@ _HURRY_S = 1.0  # how long a cluster in a hurry retries requests that do not con
 # start any topic. Such a report is a rumour. It is believed after half a minute and from more than one broker. For
 # patient callers, who may have mistyped a name, it is believed once every broker has reported it and some seconds passed.
 _BELIEVED_S, _UNANIMOUS_S = 30.0, 3.0
-
-
-@dataclass
-class _Rumour:
-    """A report that a topic or partition does not exist: its age, and the brokers that made it without contradiction."""
-
-    since: float
-    brokers: set[int] = field(default_factory=set)
 
 
 class Metadata(Closing):
@@ -54,7 +45,7 @@ class Metadata(Closing):
         self._bootstrap = parse_bootstrap(config.bootstrap)
         self._brokers: dict[int, Address] = {}
         self._topics: dict[str, Topic] = {}
-        self._rumours: dict[str, _Rumour] = {}
+        self._rumours: dict[str, Rumour] = {}
         self._connections: dict[int, Connection] = {}
         self._asked_last: int | None = None  # broker that answered the last Metadata request
 
@@ -281,7 +272,7 @@ class Metadata(Closing):
 
     def _heard(self, name: str) -> None:
         """Record that the broker that was asked last does not know a topic or partition."""
-        rumour = self._rumours.setdefault(name, _Rumour(time.monotonic()))
+        rumour = self._rumours.setdefault(name, Rumour(time.monotonic()))
         if self._asked_last is not None:
             rumour.brokers.add(self._asked_last)
 

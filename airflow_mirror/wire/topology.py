@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from airflow_mirror.common.partition import TopicPartition
@@ -29,6 +29,14 @@ class Topic:
     name: str
     topic_id: str
     leaders: Mapping[int, Leader]
+
+
+@dataclass
+class Rumour:
+    """A report that a topic or partition does not exist: its age, and the brokers that made it without contradiction."""
+
+    since: float
+    brokers: set[int] = field(default_factory=set)
 
 
 class ProducerState(NamedTuple):
