@@ -10,7 +10,7 @@ from airflow_mirror.errors import MirrorError
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.connection import Check, Connection
 from airflow_mirror.wire.error_codes import ErrorCode
-from airflow_mirror.wire.errors import RETRIABLE, ConnectionLost
+from airflow_mirror.wire.errors import ASKED_AGAIN, ConnectionLost
 from airflow_mirror.wire.metadata import Metadata
 from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wire.topology import Leader, ProducerState
@@ -114,10 +114,9 @@ class WireCluster(Metadata):
                 continue
             # A broker that left a partition out of its answer: it does not lead it.
             failure = failures.get(tp, ErrorCode.LEADER_NOT_AVAILABLE)
-            # A leader that has not heard of the topic yet, or has already heard of its deletion, reports it as unknown.
             if isinstance(failure, ConnectionLost):
                 errors[tp] = ConnectionLost(self.role, failure.address, f"{what} of {tp}", failure.reason, failure.hint)
-            elif failure in RETRIABLE or failure == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            elif failure in ASKED_AGAIN:
                 errors[tp] = self._transient(f"{what} of {tp}", failure)
             else:
                 errors[tp] = self._refusal(f"{what} of {tp}", failure, operation, tp.topic)
@@ -148,9 +147,8 @@ class WireCluster(Metadata):
             # the others.
             failures = self._ask_once(what, pending, ask, answers)
             for tp, failure in failures.items():
-                # The leader has just started and does not know its partition, or metadata will show that it is gone.
-                passes = failure in RETRIABLE or failure == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if isinstance(failure, int) and not passes:
+                # A topic that its leader calls unknown may be gone: metadata will show that.
+                if isinstance(failure, int) and failure not in ASKED_AGAIN:
                     raise self._refusal(f"{what} of {tp}", failure, operation, tp.topic)
             # Whoever has answered is not asked again: an answer is one moment's, and those of one call need not be the
             # same moment's.

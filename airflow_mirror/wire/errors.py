@@ -43,6 +43,9 @@ RETRIABLE = frozenset(
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
+# For a question, and for what may be asked twice, these pass as well: a leader that has just started does not know its
+# partition, or has heard of its deletion first; and whatever a broker failed at once, it mostly answers the next time.
+ASKED_AGAIN = RETRIABLE | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_SERVER_ERROR}
 # What a code means beyond its name, and what to do. Nothing stands here where only the broker's own words can tell.
 _MEANS: dict[int, str] = {
     ErrorCode.MESSAGE_TOO_LARGE: "a batch is larger than the topic takes: raise its max.message.bytes, or "

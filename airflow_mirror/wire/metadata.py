@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from airflow_mirror.common.addresses import Address, parse_bootstrap
 from airflow_mirror.common.closing import Closing
@@ -85,10 +86,10 @@ class Metadata(Closing):
     def refresh(self, topics: Iterable[str] = ()) -> None:
         """Fetch the metadata of ``topics`` again; of all known topics if none are named.
 
-        What is known about a topic is kept until its absence is believed.
+        What is known about a topic is kept until its absence is believed, or brokers fail at it.
 
         :raises UnknownTopic: a topic does not exist; :raises MissingRight: the principal may not describe it.
-        :raises TryAgain: brokers do not know a topic, and it is too early to believe them.
+        :raises TryAgain: brokers do not know a topic, and it is too early to believe them; or fail at it (BrokerError).
         :raises ClusterUnreachable: no broker answered.
         """
         wanted = sorted(set(topics)) or sorted(self._topics)
@@ -302,10 +303,8 @@ class Metadata(Closing):
 
     def _refresh_if_possible(self, topics: set[str]) -> None:
         """Refresh within a retry loop. While no broker answers, the loop's own deadline decides."""
-        try:
+        with suppress(TryAgain):
             self._read_metadata(sorted(topics), Backoff(0))
-        except TryAgain:
-            pass
 
     def _read_metadata(self, topics: list[str], backoff: Backoff, rumour: str = "") -> list[str]:
         """Fetch metadata from any broker, cache it, and return the topics that the broker does not know.
@@ -313,15 +312,7 @@ class Metadata(Closing):
         :param rumour: prefer brokers that have not yet reported this name as unknown; default: the topics.
         """
         said = {n for name in ([rumour] if rumour else topics) if (r := self._rumours.get(name)) for n in r.brokers}
-        while True:
-            try:
-                connection = self.any_connection(said)
-                response = requests.metadata(connection, topics)
-                break
-            except (ConnectionLost, ClusterUnreachable):
-                if backoff.expired:
-                    raise
-                backoff.pause()
+        connection, response = self._answered(topics, backoff, said)
         if response.brokers:
             # A broker that lists none has just started: what was known before is kept, old as it may be.
             self._brokers = {b.node_id: Address(b.host, b.port) for b in response.brokers}
@@ -329,11 +320,13 @@ class Metadata(Closing):
         # Behind a load balancer the answering broker is unknown. One that lists no brokers has heard of nothing yet.
         whose = (node_id for node_id, known in self._connections.items() if known is connection)
         self._asked_last = next(whose, None) if response.brokers else None
-        missing = []
+        missing, failed = list[str](), list[str]()
         for topic in response.topics:
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 self._heard(topic.name)
                 missing.append(topic.name)
+            elif topic.error_code == ErrorCode.UNKNOWN_SERVER_ERROR:
+                failed.append(topic.name)
             elif topic.error_code and topic.error_code not in RETRIABLE:
                 raise self._refusal(f"Metadata of {topic.name}", topic.error_code, "Describe", topic.name)
             else:  # LEADER_NOT_AVAILABLE comes with the partitions, some of them with leader -1
@@ -344,7 +337,24 @@ class Metadata(Closing):
                     for name in (topic.name, *(f"{topic.name}-{p}" for p in known.leaders)):
                         # One broker that knows it is enough: a topic is never taken for gone while anybody has it.
                         self._rumours.pop(name, None)
-        return missing
+        if not failed:
+            return missing
+        if not self.patient or backoff.expired:
+            for name in failed:  # who needs it next asks anew: by now it may be another topic
+                self._topics.pop(name, None)
+            raise self._transient(f"Metadata of {failed[0]}", ErrorCode.UNKNOWN_SERVER_ERROR)
+        backoff.pause()
+        return missing + self._read_metadata(failed, backoff, rumour)
+
+    def _answered(self, topics: list[str], backoff: Backoff, said: Collection[int]) -> tuple[Connection, Any]:
+        while True:
+            try:
+                connection = self.any_connection(said)
+                return connection, requests.metadata(connection, topics)
+            except (ConnectionLost, ClusterUnreachable):
+                if backoff.expired:
+                    raise
+                backoff.pause()
 
     def _open(self, node_id: int, timeout_s: float | None) -> Connection:
         host, port = self._address(node_id)

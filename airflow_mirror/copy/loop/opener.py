@@ -17,7 +17,7 @@ from airflow_mirror.copy.opening.identical import Opening, open_partition
 from airflow_mirror.copy.opening.mapped import Terms, open_mapped
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.errors import LeaseLost, MirrorError, MissingRight, SourceTruncated
+from airflow_mirror.errors import BrokerError, LeaseLost, MirrorError, MissingRight, SourceTruncated
 from airflow_mirror.wire.cluster import Leader, WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
 
@@ -190,10 +190,10 @@ def store_map(
 
 
 def learn(cluster: WireCluster, topics: Iterable[str]) -> None:
-    """Fetch the metadata of topics. Opening their partitions reports topics that are gone or hidden."""
+    """Fetch the metadata of topics. Opening their partitions reports topics that are gone, hidden or failed at."""
     try:
         cluster.refresh(topics)
-    except (UnknownTopic, MissingRight) as e:
+    except (UnknownTopic, MissingRight, BrokerError) as e:
         log.warning("%s", e)
 
 

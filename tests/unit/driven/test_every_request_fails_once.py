@@ -32,6 +32,8 @@ EFFECTS = frozenset(
         "TxnOffsetCommit", "EndTxn",
     }
 )  # fmt: skip
+# Requests that change nothing, and that a copy sends each time it opens a partition.
+QUESTIONS = frozenset({"Metadata", "ListOffsets", "OffsetForLeaderEpoch", "DescribeProducers", "Fetch"})
 # What a broker says when it is the moment that is wrong, not the request.
 PASSING = {
     "Metadata": ErrorCode.LEADER_NOT_AVAILABLE,
@@ -68,6 +70,7 @@ WAYS: dict[str, Callable[[Place], Fault]] = {
     "refused": lambda place: Fault.refused(place.code),
     "done-but-refused": lambda place: Fault.done_but_refused(place.code),
     "frozen": lambda place: Fault(freeze=True),
+    "server-error": lambda place: Fault.refused(ErrorCode.UNKNOWN_SERVER_ERROR),
 }
 
 
@@ -164,7 +167,12 @@ def one_of_each(places: list[Place], questions: bool) -> Iterator[tuple[Place, s
 
 
 def fails(place: Place, way: str) -> bool:
-    """Brokers answer ApiVersions with an error only when they don't know its version."""
+    """Brokers answer ApiVersions with an error only when they don't know its version.
+
+    What changes something and is answered so would be answered so again: that is an error of its own.
+    """
+    if way == "server-error":
+        return place.api in QUESTIONS
     return place.api != "ApiVersions" or "refused" not in way
 
 
@@ -191,6 +199,12 @@ def _soon_silent(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_some_requests_fail_once_and_the_copy_is_equal(name: str) -> None:
     places = run(CASES[name])
     assert_none_matters(CASES[name], list(one_of_each(places, name not in ASK_ALIKE)))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_some_questions_that_a_broker_fails_at_are_asked_again(name: str) -> None:
+    kinds = {(place.side, place.api): place for place in run(CASES[name]) if place.api in QUESTIONS}  # the last of each
+    assert_none_matters(CASES[name], [(place, "server-error") for place in kinds.values()])
 
 
 def test_old_source_is_asked_nothing_that_it_lacks() -> None:

@@ -192,7 +192,7 @@ def test_source_that_can_not_be_asked_leaves_headroom_unknown(monkeypatch: pytes
         monkeypatch.setenv("HERE", source.config.dump())
         watch = RetainedWatch("env:HERE", Table(ranges()), every_s=0.001)
         note = lambda _: seen.append(watch.last)  # noqa: E731
-        refused = Fault(before=note, effect=False, code=ErrorCode.UNKNOWN_SERVER_ERROR)
+        refused = Fault(before=note, effect=False, code=ErrorCode.INVALID_REQUEST)
         source.script.on("ListOffsets", refused, nth=2)
         source.script.on("ListOffsets", Fault(before=note), times=None)
         watch.start()

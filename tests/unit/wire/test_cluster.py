@@ -34,7 +34,7 @@ from tests.unit.wire.test_connection import wait_until_gone
 
 METADATA, LIST_OFFSETS, EPOCH_END, LIST_TRANSACTIONS = 3, 2, 23, 66
 T0, T1 = TopicPartition("orders-1", 0), TopicPartition("orders-1", 1)
-NOT_LEADER, UNKNOWN_TOPIC, TOPIC_AUTHORIZATION, FENCED_EPOCH = 6, 3, 29, 74
+NOT_LEADER, UNKNOWN_TOPIC, TOPIC_AUTHORIZATION, FENCED_EPOCH, SERVER_ERROR = 6, 3, 29, 74, -1
 
 
 class World:
@@ -192,6 +192,62 @@ def test_a_partition_without_a_leader_is_waited_for(world: World) -> None:
     with world.cluster() as cluster, pytest.raises(BrokerError, match=r"orders-1-0.* LEADER_NOT_AVAILABLE \(5\)") as e:
         cluster.leader(T0)
     assert "a disk of theirs is full or broken" in str(e.value) and "Make room or replace it" in str(e.value)
+
+
+def test_question_that_a_broker_fails_at_once_is_asked_again(world: World) -> None:
+    failing = iter([SERVER_ERROR, SERVER_ERROR])
+    good = world._metadata
+
+    def once(request: Any) -> MetadataResponse:
+        response = good(request)
+        for topic in response.topics:
+            topic.error_code = next(failing, 0)
+        return response
+
+    for broker in world.brokers.values():
+        broker.answers[METADATA] = once
+    codes = iter([SERVER_ERROR])
+    world.brokers[1].answers[LIST_OFFSETS] = offsets(lambda p: (next(codes, 0), 42))
+    with world.cluster() as cluster:
+        assert cluster.log_starts([T0]) == {T0: 42}
+
+
+def test_question_that_brokers_fail_at_for_good_is_an_error_that_names_it(world: World) -> None:
+    world.timeout_s = 0.3
+    world.brokers[1].answers[LIST_OFFSETS] = offsets(lambda p: (SERVER_ERROR, -1))
+    with world.cluster() as cluster:
+        with pytest.raises(
+            BrokerError, match=r"source cluster, ListOffsets.*orders-1-0.* UNKNOWN_SERVER_ERROR.*log says why"
+        ):
+            cluster.log_starts([T0])
+        world.topic_error = SERVER_ERROR
+        with pytest.raises(
+            BrokerError, match=r"source cluster, Metadata of orders-1.* UNKNOWN_SERVER_ERROR.*log says why"
+        ):
+            cluster.refresh(["orders-1"])
+
+
+def test_topic_that_brokers_fail_at_holds_up_no_other(world: World) -> None:
+    """Who asks in a hurry has the others, and forgets what was known of this one."""
+    good = world._metadata
+    with world.cluster() as cluster:
+        cluster.refresh(["orders-0", "orders-1", "orders-2"])
+        cluster.hurry()
+
+        def some(request: Any) -> MetadataResponse:
+            response = good(request)
+            for topic in response.topics:
+                topic.error_code = SERVER_ERROR if topic.name == "orders-1" else 0
+            return response
+
+        for broker in world.brokers.values():
+            broker.answers[METADATA] = some
+        world.leaders[0] = Leader(2, 9)
+        with pytest.raises(BrokerError, match="Metadata of orders-1"):
+            cluster.refresh(["orders-0", "orders-1", "orders-2"])
+        assert [cluster.leader(TopicPartition(name, 0)) for name in ("orders-0", "orders-2")] == [Leader(2, 9)] * 2
+        with pytest.raises(BrokerError, match="Metadata of orders-1"):
+            cluster.topic_id("orders-1")
 
 
 def test_missing_right_is_named_at_once_with_its_acl(world: World) -> None:
