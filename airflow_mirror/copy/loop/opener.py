@@ -152,20 +152,26 @@ class Opener:
             try:
                 opening = open_partition(source, target, one, told, mirror, isolation, check)
             except SourceTruncated as e:
-                self._check_not_foreign(source, target, order, e.end_offset)  # a foreign record makes the target longer
+                # A foreign record makes the target longer.
+                self._check_not_foreign(source, target, order, told, e.end_offset)
                 raise
             # Behind the opening, which appends nothing itself but fillers: what else is new since our last acknowledged
             # write is compared, also if its last batch is the source's.
-            self._check_not_foreign(source, target, order, opening.position)
+            self._check_not_foreign(source, target, order, told, opening.position)
             return opening
         return open_mapped(
             source, target, one, told, self._store, Terms(mirror, isolation, check, order.transactional)
         )  # fmt: skip
 
-    def _check_not_foreign(self, source: WireCluster, target: WireCluster, order: Order, end: int) -> None:
-        """Compare what was appended to the target since this copy last wrote to it."""
-        start = order.written_to
-        if start is not None and end > start:
+    def _check_not_foreign(
+        self, source: WireCluster, target: WireCluster, order: Order, told: Answers, end: int
+    ) -> None:  # fmt: skip
+        """Compare what was appended to the target since this copy last wrote to it, as far as the source has it still."""
+        if order.written_to is None:
+            return
+        # What landed while its answer was lost may be gone there by now, by retention, and can't be read again.
+        start = max(order.written_to, told.log_start)
+        if end > start:
             recheck.not_foreign(source, target, order.range, order.producer_id, start, end, self._isolation)
 
 

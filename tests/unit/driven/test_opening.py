@@ -20,9 +20,9 @@ from airflow_mirror.wire.fetch import READ_COMMITTED
 from tests.driven import records
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
-from tests.driven.copying import copy, errors, ranges_of
+from tests.driven.copying import Following, copy, errors, ranges_of
 from tests.driven.log import PartitionLog
-from tests.driven.script import Fault
+from tests.driven.script import Fault, Request
 from tests.driven.validation import TopicConfig
 
 TP = TopicPartition("t", 0)
@@ -129,6 +129,50 @@ def test_what_retention_took_before_it_was_copied_stops_the_copy(world: World) -
     error = world.copy()
     assert isinstance(error, PartitionStopped) and (error.start_offset, error.end_offset) == (5, 6)
     assert world.there.end == 5
+
+
+@pytest.mark.parametrize("deleted", [5, 3], ids=["all", "some"])
+@pytest.mark.parametrize("bounded", [False, True], ids=["tail", "bulk-copy"])
+def test_what_landed_and_was_deleted_before_its_answer_was_looked_for_is_copied(
+    world: World, bounded: bool, deleted: int
+) -> None:
+    """The answer is lost, and the source's retention takes the records: what is gone there can't be compared."""
+    world.copied()
+
+    def delete(_: Request) -> None:
+        with world.source.changing():
+            world.here.delete_records(5 + deleted)
+
+    lost = world.target.script.on("Produce", Fault(answer_bytes=0, after=delete))
+    world.here_writer.plain(5)
+    if bounded:
+        assert world.copy(give_up_after_s=2) is None
+    else:
+        with Following(world.source, world.target, ranges_of(world.source, "t"), give_up_after_s=2) as tail:
+            (p,) = tail.loop.partitions
+            tail.until(lambda: p.position == 10 or p.error is not None, "the batch is known to have landed")
+            assert p.error is None
+            with world.source.changing():
+                world.here_writer.plain(1)
+            tail.until(lambda: p.position == 11, "it goes on")
+    assert lost.hits and world.there.end == world.here.end
+    assert world.there.rows()[5 + deleted :] == world.here.rows()
+
+
+@pytest.mark.parametrize("deleted", [0, 2])
+def test_stranger_behind_what_the_source_deleted_since_is_found(world: World, deleted: int) -> None:
+    world.copied()
+
+    def deposed(_: Request) -> None:
+        with world.target.changing():
+            Writer(world.there).plain(3, size=21)
+        with world.source.changing():
+            world.here.delete_records(5 + deleted)
+
+    world.here_writer.plain(3)
+    whole = ranges_of(world.source, "t")
+    world.target.script.on("Produce", Fault(before=deposed, effect=False, code=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    assert isinstance(errors(copy(world.source, world.target, whole, give_up_after_s=2))[TP], ForeignData)
 
 
 def test_primed_partition_without_records_follows_the_source_start(world: World) -> None:
