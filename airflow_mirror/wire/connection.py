@@ -86,7 +86,7 @@ class Connection(Stream):
         :param timeout_s: for connecting, and later for every wait in which no byte moves. Default:
             ``socket.timeout.ms`` from the settings.
         :raises ConnectionLost: nothing listens, or the broker hung up (also in a TLS handshake); hints at the cause.
-        :raises InputError: no agreement on TLS, or an untrusted certificate.
+        :raises TlsRefused: no agreement on TLS, or an untrusted certificate.
         :raises AuthenticationFailed: the broker rejects the credentials.
         """
         connection = cls(host, port, settings, settings.socket_timeout_s if timeout_s is None else timeout_s)

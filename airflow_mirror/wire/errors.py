@@ -7,7 +7,16 @@ from __future__ import annotations
 
 import shlex
 
-from airflow_mirror.errors import BrokerError, InputError, MirrorError, MissingRight, NeededAcl, RequestRefused, TryAgain
+from airflow_mirror.errors import (
+    AuthenticationFailed,
+    BrokerError,
+    InputError,
+    MirrorError,
+    MissingRight,
+    NeededAcl,
+    RequestRefused,
+    TryAgain,
+)
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 
 # Transient codes: a leader moves, a replica or a coordinator is starting, our epoch is older or newer than the
@@ -105,6 +114,13 @@ class StoppedByQuota(MirrorError):
     address: str
     left_s: float
     what = "stopped while {role} cluster's broker {address} throttled this client (quota) for {left_s:.1f} s more"
+
+
+class TlsRefused(AuthenticationFailed):
+    """One side refused the other's certificate, or they have no TLS in common. Fields as there."""
+
+    # Wrong input where a job begins. Later it may be a certificate that is renewed at its broker a minute too late.
+    what = "{role} cluster, broker {bootstrap}: TLS failed"
 
 
 class ApiNotServed(InputError):

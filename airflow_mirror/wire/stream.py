@@ -15,8 +15,8 @@ from contextlib import contextmanager, nullcontext
 
 from airflow_mirror.common.addresses import parse_bootstrap
 from airflow_mirror.common.closing import Closing
-from airflow_mirror.errors import InputError, MirrorError
-from airflow_mirror.wire.errors import ConnectionLost
+from airflow_mirror.errors import MirrorError
+from airflow_mirror.wire.errors import ConnectionLost, TlsRefused
 from airflow_mirror.wire.settings import WireSettings
 
 Buffer = bytes | bytearray | memoryview
@@ -284,11 +284,11 @@ class Stream(Closing):
             pass
         return None
 
-    def _tls_refused(self, cause: str, remedy: str) -> InputError:
-        return InputError(f"{self.settings.role} cluster, broker {self.address}: TLS failed", cause, remedy)
+    def _tls_refused(self, cause: str, remedy: str) -> TlsRefused:
+        return TlsRefused(self.settings.role, self.address, cause, remedy)
 
     def _tls_failed(self, error: ssl.SSLError, asked: str | int) -> MirrorError:
-        """Return the error for a TLS failure: InputError if peer or OpenSSL rejected TLS before the first response.
+        """Return the error for a TLS failure: TlsRefused if peer or OpenSSL rejected TLS before the first response.
 
         With TLS 1.3 a broker rejects our certificate after our side of the handshake has ended, with an alert in place
         of the first response. Once a request was answered, both sides had agreed: later failures only end it.

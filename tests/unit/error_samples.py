@@ -61,6 +61,7 @@ def samples() -> list[e.MirrorError]:
         e.AuthenticationFailed(
             "source", "broker:9092", "invalid_client", "The remedy.", "the token endpoint gives no token"
         ),
+        w.TlsRefused("source", "broker:9093", "certificate has expired", "The remedy."),
         e.MissingRight("describe 'orders'", "TOPIC_AUTHORIZATION_FAILED", "User:mirror"),
         e.RequestRefused("create 'orders'", 44, "POLICY_VIOLATION"),
         e.RequestRefused("create 'orders'", 44, "POLICY_VIOLATION", "too few replicas", "a policy refuses it"),

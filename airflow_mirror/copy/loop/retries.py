@@ -45,7 +45,8 @@ def verdict(error: MirrorError, *, opened: bool = False) -> Verdict:
 
     :param opened: the partition was open before. A right that it had then may be back in a moment: whoever replaces a
         rule deletes it first. One that it never had is missing until somebody grants it. Likewise a password, or a
-        client's secret, that is refused: the next turn reads the settings again.
+        client's secret, that is refused: the next turn reads the settings again. And TLS: a certificate is renewed at
+        its broker.
     """
     if isinstance(error, LeaseLost):
         return Verdict.END_TASK

@@ -14,7 +14,7 @@ from airflow_mirror.config import is_read_again, load
 from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import IDENTICAL, CopyRange
-from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError, TryAgain
+from airflow_mirror.errors import AuthenticationFailed, LedgerLost, LedgerMissing, MirrorError, TryAgain
 from airflow_mirror.jobs.driver.by_hand import plan_by_hand
 from airflow_mirror.jobs.driver.stable import left_behind, stable_ends
 from airflow_mirror.jobs.driver.windows import Span, WindowBook, resolve, summed
@@ -38,6 +38,7 @@ from airflow_mirror.sync.maps import mapped_topics
 from airflow_mirror.sync.passes import log_offsets
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.errors import TlsRefused
 from airflow_mirror.wording import some
 
 log = logging.getLogger(__name__)
@@ -59,10 +60,13 @@ class CopyJob:
     key_partitions: Mapping[str, int] = field(default_factory=dict)
     target_ids: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def may_log_in_anew(self) -> bool:
-        """Whether the settings of both clusters are in files, where a password that was changed is found meanwhile."""
-        return is_read_again(self.source) and is_read_again(self.target)
+    def outlives(self, refused: AuthenticationFailed) -> bool:
+        """Return whether a login that is refused while the job runs may be let in later, without another job.
+
+        A password that was changed is found where the settings of both clusters are in files. A certificate that has
+        expired may be a broker's, whatever the settings are.
+        """
+        return isinstance(refused, TlsRefused) or (is_read_again(self.source) and is_read_again(self.target))
 
 
 def prepare(request: JobRequest, without_plan: Callable[[JobRequest], Plan], *, writes: bool = True) -> CopyJob:

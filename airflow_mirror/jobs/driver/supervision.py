@@ -133,9 +133,10 @@ class Supervisor:
             log.warning("could not look for new partitions: %s", e)
             return
         except AuthenticationFailed as e:
-            if not self._tail.job.may_log_in_anew:
+            if not self._tail.job.outlives(e):
                 raise
-            log.warning("could not look for new partitions: %s", e)  # between two passwords; tasks go on as logged in
+            # Between two passwords, or two certificates; tasks go on as logged in.
+            log.warning("could not look for new partitions: %s", e)
             return
         if change is not None and not self._join(change):
             self._end_turn(stream, "partitions have joined or left")

@@ -37,7 +37,7 @@ class Watches(Closing):
     def __init__(self, job: CopyJob, held: HeldLease, status: StatusFile, gone: Mapping[str, str]) -> None:
         target = load(job.target, "target")
         self._status, self._gone = status, gone
-        self._may_log_in_anew = job.may_log_in_anew
+        self._outlives = job.outlives
         self._refused = Complaints(log, "what is watched beside the copy was not looked at: %s")
         self._wire, self._target = WireCluster(target), ClusterAdmin(target)
         self._source = ClusterAdmin(load(job.source, "source"))
@@ -57,7 +57,7 @@ class Watches(Closing):
         try:
             self._look()
         except AuthenticationFailed as e:
-            if not self._may_log_in_anew:
+            if not self._outlives(e):
                 raise
             self._refused.of(e)  # what was copied is not in doubt; the next look reads the settings again
 

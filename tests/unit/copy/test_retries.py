@@ -22,6 +22,7 @@ from airflow_mirror.errors import (
     TargetMoved,
     TryAgain,
 )
+from airflow_mirror.wire.errors import TlsRefused
 
 
 @pytest.fixture
@@ -149,10 +150,11 @@ def test_error_ends_the_task_or_partition_or_is_retried(error: MirrorError, mean
     [
         MissingRight("fetch t-0", "TOPIC_AUTHORIZATION_FAILED", "User:m"),
         AuthenticationFailed("source", "b:1", "no such user"),
+        TlsRefused("source", "b:1", "certificate has expired", "Renew it."),
     ],
 )
 def test_what_a_partition_had_when_it_was_open_may_come_back(error: MirrorError) -> None:
-    """A right that is being replaced; a password that was changed, and that the next turn reads."""
+    """A right that is being replaced, a certificate that is renewed, a password that was changed."""
     assert verdict(error) is Verdict.STOP and verdict(error, opened=True) is Verdict.RETRY
 
 

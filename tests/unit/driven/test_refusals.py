@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -18,7 +19,10 @@ from airflow_mirror.copy.loop.target_side import TargetSide
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.errors import CorruptBatch, MissingRight, PartitionStopped, SourceTruncated, TryAgain
 from airflow_mirror.wire import codec
+from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.errors import TlsRefused
+from airflow_mirror.wire.settings import WireSettings
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
 from tests.driven.copying import Following, copy, ends, errors, ranges_of
@@ -62,6 +66,39 @@ def test_fetch_refused_as_a_whole_is_repeated(source: DrivenCluster, target: Dri
     rule = source.script.on("Fetch", Fault(effect=False, code=ErrorCode.UNKNOWN_SERVER_ERROR), when=fetches_data, times=2)
     assert error_of(source, target) is None and len(rule.hits) == 2
     assert is_equal(source, target)
+
+
+def test_broker_whose_certificate_is_renewed_late_ends_no_copy_that_follows(
+    target: DrivenCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was restarted, and for a moment presents the old one: what it leads waits, as behind any restart."""
+    opened, expired, refused = Connection.open, threading.Event(), list[int]()
+
+    with DrivenCluster("source", brokers=3) as source:
+        late = source.brokers[3]
+
+        def open_(host: str, port: int, settings: WireSettings, timeout_s: float | None = None) -> Connection:
+            if expired.is_set() and port == late.port:
+                refused.append(port)
+                raise TlsRefused(settings.role, f"{host}:{port}", "certificate has expired", "Renew it.")
+            return opened(host, port, settings, timeout_s)
+
+        monkeypatch.setattr(Connection, "open", open_)
+        target.create("t", 6)
+        writers = [Writer(log) for log in source.create("t", 6).logs]
+        for writer in writers:
+            writer.plain(5)
+        with Following(source, target, ranges_of(source, "t")) as tail:
+            tail.until(lambda: ends(target) == [5] * 6, "all of it is copied")
+            expired.set()
+            late.disconnect()
+            tail.until(lambda: len(refused) >= 3, "it was refused")
+            expired.clear()
+            with source.changing():
+                for writer in writers:
+                    writer.plain(1)
+            tail.until(lambda: ends(target) == [6] * 6 or any(tail.loop.partitions[p].error for p in range(6)), "over")
+            assert [p.error for p in tail.loop.partitions] == [None] * 6
 
 
 @pytest.fixture

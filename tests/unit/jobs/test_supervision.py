@@ -16,11 +16,13 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.errors import AuthenticationFailed, MirrorError
 from airflow_mirror.jobs.driver.balance import Balance, is_lopsided
+from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.driver.supervision import Supervisor
 from airflow_mirror.jobs.driver.turns import Change, Tail
 from airflow_mirror.jobs.progress.table import Row, Run
 from airflow_mirror.jobs.request import TURN_S
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes
+from airflow_mirror.wire.errors import TlsRefused
 
 MB = 1 << 20
 RANGES = [CopyRange(source_topic="t", target_topic="t", partition=p, start_offset=0) for p in range(4)]
@@ -203,17 +205,32 @@ def test_partitions_join_the_tasks_that_run(world: World) -> None:
     assert world.handed == [([JOINS], 2)] and world.ends == []
 
 
+def job_of(settings: str) -> CopyJob:
+    """Return a job whose clusters have these settings."""
+    nothing = cast("Any", None)
+    return CopyJob(mirror=nothing, source=settings, target=settings, plan=nothing, options=CopyOptions(mirror="m"))
+
+
 def test_login_that_is_refused_for_a_while_ends_no_tail_whose_settings_are_in_files(world: World) -> None:
     """Each look for partitions logs in: between two passwords. From the environment nobody ever reads another one."""
     world.lasts, world.step_s = 30, 4.0
     world.tail.refused = AuthenticationFailed("source", "b:1", "no such user")
-    world.tail._job = cast("Any", SimpleNamespace(may_log_in_anew=True, options=CopyOptions(mirror="m"), plan=None))
+    world.tail._job = job_of("file.properties")
     world.watch()
     assert world.looks == 30 and world.ends == []
     world.tail.stopping.clear()
-    world.tail._job = cast("Any", SimpleNamespace(may_log_in_anew=False, options=CopyOptions(mirror="m"), plan=None))
+    world.tail._job = job_of("env:S")
     with pytest.raises(AuthenticationFailed):
         world.watch()
+
+
+def test_certificate_of_one_broker_that_is_renewed_late_ends_no_tail(world: World) -> None:
+    """Whoever renews it does that at the broker: it is no matter of the settings that a job was given."""
+    world.lasts, world.step_s = 30, 4.0
+    world.tail.refused = TlsRefused("source", "b:1", "certificate has expired", "Renew it.")
+    world.tail._job = job_of("env:S")
+    world.watch()
+    assert world.looks == 30 and world.ends == []
 
 
 @pytest.mark.parametrize("why", ["nobody listens", "they may not"])

@@ -13,6 +13,7 @@ from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.driver.watches import Watches
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.wire.errors import TlsRefused
 from tests.builders import plan_of, topic_plan
 from tests.driven.ledger import LedgerCluster
 
@@ -42,12 +43,17 @@ def test_login_that_is_refused_ends_no_watch_that_may_read_another_password(
     plan = plan_of(Mirror(name="m", source="src", target="dst"))
     job = CopyJob(mirror=plan.mirror, source=there, target=there, plan=plan, options=CopyOptions(mirror="m"))
 
+    errors = [AuthenticationFailed("target", "b:1", "no such user")] * 2
+    if not in_files:  # a certificate is renewed at the broker
+        errors.insert(0, TlsRefused("target", "b:1", "certificate has expired", "Renew it."))
+
     def refuse() -> None:
-        raise AuthenticationFailed("target", "b:1", "no such user")
+        raise errors.pop(0)
 
     with Watches(job, nothing, nothing, {}) as watch:
         monkeypatch.setattr(watch._loops, "look_in_turn", refuse)
         if not in_files:
+            watch.look()
             with pytest.raises(AuthenticationFailed):
                 watch.look()
             return

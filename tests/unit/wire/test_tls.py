@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 
 from airflow_mirror.errors import InputError, InvalidField, MirrorError, TryAgain
 from airflow_mirror.wire.connection import Connection
-from airflow_mirror.wire.errors import ConnectionLost
+from airflow_mirror.wire.errors import ConnectionLost, TlsRefused
 from airflow_mirror.wire.settings import WireSettings
 from sandbox.certificates import Authority, Issued
 from tests.unit.peer import Peer, Talk, settings, whole
@@ -70,7 +70,7 @@ def refused(server: ssl.SSLContext, own: WireSettings) -> str:
 
     with (
         Peer(encrypted(server, script)) as peer,
-        pytest.raises(InputError, match="^source cluster, broker 127.0.0.1:.*: TLS failed: ") as caught,
+        pytest.raises(TlsRefused, match="^source cluster, broker 127.0.0.1:.*: TLS failed: ") as caught,
     ):
         Connection.open("127.0.0.1", peer.port, own, 60.0)
     return str(caught.value)
