@@ -26,7 +26,7 @@ def cut_over(world: World, **changes: Any) -> CutoverReport:
     arguments: dict[str, Any] = {
         "fence": HeardFence(world.source),
         "accept_ledger_writers": ["User:*"],
-        "kept": world.kept(changes.pop("run_dir", None)),
+        "store": world.kept(changes.pop("run_dir", None)),
         "verify": verify_rest(plan, world.source.config, world.target.config),
         "limits": dataclasses.replace(LIMITS, **{k: changes.pop(k) for k in _TIMES & changes.keys()}),
         **changes,

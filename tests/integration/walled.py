@@ -264,7 +264,9 @@ class World:
             first = replace(killed, groups=[replace(one, before=[]) for one in done.groups])
             moved = replace(killed, groups=[replace(one, before=_at_the_beginning(one)) for one in done.groups])
             key = f"fence/{self.mirror.name}"
-            opened = Ledger(target).values()[key]
+            values = Ledger(target).values()
+            opened, owned = values[key], {k: v for k, v in values.items() if k.startswith("topic/")}
+            shut = {k: {**v, "opened_by": None, "opened_at": None} for k, v in owned.items()}
             words = ["--mirror", self.mirror.name, "--source", self.file("source", user), "--include-retained"]
             for phase, report in ((UP, first), (UP, moved), (OPENED, done)):
                 for one in done.groups:
@@ -275,7 +277,8 @@ class World:
                 there = kept()
                 there.load()  # what is saved is newer than what was
                 there.save(report)
-                left = {key: {**opened, "phase": phase, "process": {}}}  # nobody is listened for
+                # Nobody is listened for. The decision that opens a target opens its topics in the same record.
+                left = {key: {**opened, "phase": phase, "process": {}}, **(shut if phase == UP else owned)}
                 Ledger(target).decide(lambda _, left=left: left)
                 self.command(user, "lift-fence", *words, "--home", str(self.directory / "nowhere"))
                 self.lifted.append(target.group_offsets(f"{self.topic}-g"))
