@@ -46,9 +46,9 @@ def planned(
     else:
         begun = begun_before(mirror, last, source, target)
     configs = {topic: configs for topic, configs in last.final_configs.items() if topic in still} if last else {}
-    plan = build(
-        mirror, source, target, known, probe_target=probe, before=Before(begun=begun, configs=configs), decisions=values
-    )
+    topics = [t.source_topic for t in last.topics] if last else []
+    before = Before(begun=begun, configs=configs, topics=topics, goes_on=by_hand)
+    plan = build(mirror, source, target, known, probe_target=probe, before=before, decisions=values)
     return replace(plan, superseded=former_ids(values, target_topics(plan), target_ids(plan, target))), last
 
 

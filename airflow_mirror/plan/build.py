@@ -36,7 +36,7 @@ from airflow_mirror.plan.recreated_topics import created_again
 from airflow_mirror.plan.refusals import refusals, refused_ledger
 from airflow_mirror.plan.registry_topics import registry_topics
 from airflow_mirror.plan.requirements import require_own_name
-from airflow_mirror.plan.selection import gone_topics, other_topics, select_topics, without_returning
+from airflow_mirror.plan.selection import absent_topics, gone_topics, other_topics, select_topics, without_returning
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.plan.start_offsets import Begun
 from airflow_mirror.plan.target_configs import try_configs
@@ -50,10 +50,15 @@ class Before:
 
     :param begun: where it has already begun, if that is a moment's (``Mirror.begins_once``).
     :param configs: that target topics get in the end, by its last plan.
+    :param topics: that plan's, by their names on the source.
+    :param goes_on: a job without a plan copies what it can: nobody may be there to let it see a hidden one, or to
+        say that it is not wanted.
     """
 
     begun: Begun | None = None
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    topics: Collection[str] = ()
+    goes_on: bool = False
 
 
 def build(
@@ -81,6 +86,7 @@ def build(
     :raises InvalidField: rights are to follow, and nobody says which ones are the mirror's own.
     :raises LedgerNewer: a newer version of the package decided about one of the target topics.
     :raises MissingRight: something that every plan is made of may not be read.
+    :raises TryAgain: the source lists not all that it has.
     :raises NothingMatches: no topic is selected. Every other problem is a finding of the plan.
     """
     require_own_name(decisions, mirror.name)
@@ -90,6 +96,7 @@ def build(
             own_principal(cluster, mirror.own_principals)
     brokers = check_brokers(source.config, target.config)
     names = select_topics(mirror, source)
+    absent = absent_topics(mirror, names, before.topics, source)
     upstream = read_upstream(source, names)
     names, returning = without_returning(mirror, names, upstream, target.cluster_id())
     # The target first: read second, it would seem ahead of the source while a tail is copying.
@@ -98,6 +105,7 @@ def build(
     here = replace(
         _at_source(mirror, source, names, before.begun, when if to_copy and is_tried else None),
         lost=brokers.lost, drops_old_clients=brokers.drops_old_clients, upstream=upstream, returning=returning,
+        absent=absent, goes_on=before.goes_on,
         traces=tuple(sorted(n for n in upstream.traces if mirror.selects_topic(n))),
     )  # fmt: skip
     here = replace(here, gone=gone_topics(mirror, here.names, target))

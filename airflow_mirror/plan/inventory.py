@@ -105,8 +105,10 @@ class Inventory:
         only.
     :param usable_bytes: free disk by broker, None where it is not told; of the target only, empty if the principal may
         not ask.
-    :param names: all topics there are; empty: not read. Of the source only, as are the next two.
+    :param names: all topics there are; empty: not read. Of the source only, as are the next four.
     :param gone: names that the mirror gives, of topics that only the target has.
+    :param absent: topics of the last plan that the mirror still selects and the source does not list, each with what
+        became of it (:func:`.selection.absent_topics`). :param goes_on: whether a copy goes on without hidden ones.
     :param group_ids: all groups there are.
     :param holders: whose open transactions keep a partition's end from read_committed readers; of the source only.
     :param owned: its topics that are this mirror's, by its ledger; of the target only.
@@ -149,6 +151,8 @@ class Inventory:
     holders: Mapping[TopicPartition, str] = field(default_factory=dict)
     names: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
+    absent: Mapping[str, str] = field(default_factory=dict)
+    goes_on: bool = False
     group_ids: tuple[str, ...] = ()
     kind: str | None = None
     kind_by_address: str | None = None

@@ -6,11 +6,14 @@ from collections.abc import Collection
 
 from airflow_mirror.common.patterns import is_name
 from airflow_mirror.common.policy import is_internal, is_reserved, is_topic_name
-from airflow_mirror.errors import MissingRight, NothingMatches
+from airflow_mirror.errors import MissingRight, NothingMatches, TryAgain
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.upstream import Upstream, read_upstream
+from airflow_mirror.wording import some
+
+HIDDEN, DELETED = "hidden", "deleted"  # what became of a topic that is not listed any more
 
 
 def select_topics(mirror: Mirror, source: ClusterAdmin) -> list[str]:
@@ -61,6 +64,40 @@ def gone_topics(mirror: Mirror, available: Collection[str], target: ClusterAdmin
         return tuple(routes[name] for name in target.topics(routes)) if routes else ()
     except MissingRight:
         return tuple(name for route, name in routes.items() if _is_seen(route, target))
+
+
+def absent_topics(
+    mirror: Mirror, selected: Collection[str], before: Collection[str], source: ClusterAdmin
+) -> dict[str, str]:  # fmt: skip
+    """Return the topics of an earlier plan that a mirror still selects and its source does not list, with the reason.
+
+    A list of all topics lacks what may not be described, without an error. Who asks by name is told: of one that was
+    deleted, too, if no rule lets the principal describe it.
+
+    :param selected: what is listed and selected. :param before: the source topics of that plan.
+    :raises TryAgain: the source has one all the same: a broker that has just started may not list it yet.
+    """
+    lacking = sorted(name for name in {*before}.difference(selected) if mirror.selects_topic(name))
+    hidden = set[str]()
+    try:
+        there = [*source.topics(lacking)] if lacking else []
+    except MissingRight:
+        hidden = {name for name in lacking if _is_hidden(name, source)}
+        there = [*source.topics([name for name in lacking if name not in hidden])]
+    if there:
+        raise TryAgain(
+            f"mirror {mirror.name!r}: a broker of the source does not list {some(sorted(there), 3)}, and has them",
+            "one that has just started may not know all topics yet; or they were created again at this moment",
+        )
+    return {name: HIDDEN if name in hidden else DELETED for name in lacking}
+
+
+def _is_hidden(topic: str, cluster: ClusterAdmin) -> bool:
+    try:
+        cluster.topics([topic])
+    except MissingRight:
+        return True
+    return False
 
 
 def _is_seen(topic: str, cluster: ClusterAdmin) -> bool:

@@ -17,7 +17,7 @@ from airflow_mirror.kafka.groups import UNSEEN_COORDINATORS
 from airflow_mirror.kafka.held import Held
 from airflow_mirror.plan.configs import EXCLUDED
 from airflow_mirror.plan.findings import Checks, Finding, block, several, warn, well
-from airflow_mirror.plan.selection import internal_topics
+from airflow_mirror.plan.selection import DELETED, HIDDEN, internal_topics
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.wording import count, some
 
@@ -61,7 +61,7 @@ def _unmatched(s: Situation) -> Iterator[Finding]:
     if not (there := s.source.names):  # a topic that joins a plan is decided alone
         return
     for pattern in s.mirror.topics:
-        if any(matches([pattern], name) for name in there):
+        if any(matches([pattern], name) for name in there) or s.source.absent.get(pattern) == HIDDEN:
             continue
         if not is_name(pattern):
             remedy = "It takes topics that appear later. Correct it if one should be there by now."
@@ -85,6 +85,23 @@ def _unmatched(s: Situation) -> Iterator[Finding]:
     yield from _slips("exclude_groups", s.mirror.exclude_groups, groups, "group of the source")
     yield from _slips("exclude_configs", s.mirror.exclude_configs, keys, "setting of a topic")
     yield from _slips("keep_configs", s.mirror.keep_configs, keys, "setting of a topic")
+
+
+@CHECKS.check("absent_topics", "every topic of the last plan is there, or not wanted any more")
+def _absent(s: Situation) -> Iterator[Finding]:
+    hidden = sorted(name for name, became in s.source.absent.items() if became == HIDDEN)
+    yield from several(
+        warn if s.source.goes_on else block, hidden, "topic",
+        "the last plan has them, and the source hides them: the principal may not DESCRIBE them",
+        "They would be left out. Grant it (airflow-mirror rights); if they were deleted, with their rules, add them to "
+        "exclude_topics: what was copied stays on the target.",
+    )  # fmt: skip
+    # Of one that the Mirror names the check above says it.
+    deleted = sorted(n for n, became in s.source.absent.items() if became == DELETED and n not in s.mirror.topics)
+    remedy = "What was copied stays on the target. This plan, and a cutover by it, are not about them."
+    yield from several(
+        warn, deleted, "topic", "the last plan has them, and the source has no such topics any more", remedy
+    )  # fmt: skip
 
 
 def _slips(field: str, patterns: Collection[str], there: Collection[str], what: str) -> Iterator[Finding]:

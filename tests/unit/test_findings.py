@@ -97,7 +97,7 @@ def plan() -> dict[str, list[str]]:
         ),
         upstream=Upstream("c1", unreadable="no right"), returning=("back",), traces=("mm2",), displaced=("heartbeats",),
         again={"old": "old"}, other_topics=("left",), other_groups=("theirs",), names=("a", "b", "c", "x.internal"),
-        gone=("gone",), holders={b: "billing"},
+        gone=("gone",), holders={b: "billing"}, absent={"z1": "hidden", "z2": "deleted", "gone": "deleted"},
     )  # fmt: skip
     there = replace(
         a_cluster(

@@ -9,9 +9,9 @@ import pytest
 
 from airflow_mirror.common.policy import DRILL_PREFIX
 from airflow_mirror.compat.keys import DEFAULTS
-from airflow_mirror.errors import NothingMatches
+from airflow_mirror.errors import NothingMatches, TryAgain
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.selection import gone_topics, select_topics
+from airflow_mirror.plan.selection import DELETED, HIDDEN, absent_topics, gone_topics, select_topics
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
 from tests.unit.plan.test_checks import levels, plan
 from tests.unit.plan.test_store import FakeCluster
@@ -20,11 +20,14 @@ INTERNAL = ("__app", ".hidden", "mm2-own-internal", "x.checkpoints.internal")
 KAFKAS = ("__consumer_offsets", "__transaction_state", "__share_group_state", "airflow-mirror.decisions")
 
 
-def made(*topics: str, gone: tuple[str, ...] = (), **fields: Any) -> Plan:
+def made(
+    *topics: str, gone: tuple[str, ...] = (), absent: dict[str, str] | None = None, goes_on: bool = False, **fields: Any
+) -> Plan:
     """A plan of a mirror of a source that has these topics, and ``ok``."""
     mirror = a_mirror(**fields)
     here = a_cluster(*(a_topic(n) for n in ("ok", *topics) if mirror.selects_topic(n)), groups={"app": {"ok-0": 5}})
-    return plan(replace(here, names=("ok", *topics), gone=gone), mirror=mirror)
+    here = replace(here, names=("ok", *topics), gone=gone, absent=absent or {}, goes_on=goes_on)
+    return plan(here, mirror=mirror)
 
 
 def said(one: Plan, check: str) -> list[tuple[str, str]]:
@@ -89,6 +92,39 @@ def test_a_topic_that_was_deleted_on_the_source_since_blocks_nothing() -> None:
     )
     gone: Any = gone_topics(mirror, ["ok"], target)  # type: ignore[arg-type]
     assert gone == ("old",)
+
+
+def test_topic_of_the_last_plan_that_is_not_listed_any_more_is_hidden_or_deleted() -> None:
+    """Kafka leaves out of its list what may not be described, and says no error."""
+    mirror = a_mirror(topics=[r"orders\..*"], exclude_topics=["orders.x"])
+    before = [f"orders.{one}" for one in "abcdx"] + ["users"]  # another Mirror's by now: x, and users
+    source: Any = FakeCluster({"orders.a": "i", "orders.b": "i", "orders.x": "i"}, hidden=["orders.b", "orders.c"])
+    found = absent_topics(mirror, ["orders.a"], before, source)
+    assert found == {"orders.b": HIDDEN, "orders.c": HIDDEN, "orders.d": DELETED}
+    assert absent_topics(mirror, ["orders.a"], ["orders.a", "users"], None) == {}  # type: ignore[arg-type]
+    late: Any = FakeCluster({"orders.a": "i", "orders.b": "i"}, hidden=["orders.c"])
+    with pytest.raises(TryAgain, match=r"a broker of the source does not list orders\.b, and has them"):
+        absent_topics(mirror, ["orders.a"], before, late)
+
+
+def test_hidden_topic_of_the_last_plan_blocks_and_a_deleted_one_warns() -> None:
+    """Else the next plan, and a cutover by it, would be without it, and nobody be told."""
+    (hidden, deleted) = said(made(absent={"orders.b": HIDDEN, "orders.d": DELETED}), "absent_topics")
+    assert hidden == (
+        "block",
+        "1 topic: the last plan has them, and the source hides them: the principal may not DESCRIBE them: orders.b",
+    )
+    assert deleted[0] == "warn" and "no such topics any more: orders.d" in deleted[1]
+    going_on = made(absent={"orders.b": HIDDEN}, goes_on=True)
+    assert levels(going_on, "absent_topics") == ["warn"], "a job that starts at night by itself copies what it can"
+    assert levels(made(), "absent_topics") == ["pass"]
+
+
+def test_what_became_of_a_name_is_said_once() -> None:
+    one = made(topics=["ok", "old"], gone=("old",), absent={"old": DELETED})
+    assert (levels(one, "unmatched"), levels(one, "absent_topics")) == (["warn"], ["pass"])
+    one = made(topics=["ok", "old"], gone=("old",), absent={"old": HIDDEN})
+    assert (levels(one, "unmatched"), levels(one, "absent_topics")) == (["pass"], ["block"])
 
 
 def test_a_misspelt_name_is_no_missing_right_on_the_target() -> None:
