@@ -47,6 +47,8 @@ READING = {
 # About no topic and no group: copied only when asked, never removed.
 CLUSTER_WIDE = ("CLUSTER", "DELEGATION_TOKEN", "USER")
 _KNOWN, _PATTERNS = OPERATIONS[2:], ("LITERAL", "PREFIXED")
+_ANY = ALL_NAMES[1]  # a group may be called so, and a rule that names it is about all groups
+_UNNAMED = "a group of the mirror is called '*': no rule can name it alone, and one for all would be about others' groups"
 _UNCLAIMED = "topics of another mirror are in production, and this one's know no position of the group"
 
 
@@ -101,9 +103,11 @@ def rewrite(rules: AbstractSet[Acl], scope: Scope) -> Rewritten:
             if rule.permission == "DENY":
                 found += _within(new, reach)
             text = f"the target has others of its names, such as {strangers[0]!r}"
+            if is_unnamed := _ANY in scope.target_names(new.resource_type) and covers_name(new, _ANY):
+                left_out.append(LeftOut(rule, _UNNAMED))
             if found:
                 written_out.append(LeftOut(rule, text))
-            else:
+            elif not is_unnamed:
                 left_out.append(LeftOut(rule, f"{text}, and none of the mirror's is known: name them one by one"))
         if rule.permission == "ALLOW":
             reach |= {(one.resource_type, pattern_of(one)) for one in found}
@@ -307,7 +311,8 @@ def _written_out(rule: Acl, scope: Scope) -> list[Acl]:
     """Return a rule of the target as it is, or its literal ones if it also covers names of others."""
     if rule in scope.there or not scope.strangers(rule):
         return [rule]
-    covered = [name for name in sorted(scope.target_names(rule.resource_type)) if covers_name(rule, name)]
+    names = sorted(scope.target_names(rule.resource_type) - {_ANY})
+    covered = [name for name in names if covers_name(rule, name)]
     return [replace(rule, pattern_type="LITERAL", name=name) for name in covered]
 
 

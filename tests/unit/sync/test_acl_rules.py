@@ -136,6 +136,19 @@ def test_group_patterns_are_written_out_beside_strange_groups() -> None:
                                   strange_groups=["bank"])  # fmt: skip
 
 
+@pytest.mark.parametrize("permission", ["ALLOW", "DENY"])
+def test_group_that_is_called_like_the_wildcard_is_not_written_out(permission: str) -> None:
+    """A rule by its name would be about every group of the target: there it opens, or shuts, those of others."""
+    every = rule("*", "READ", permission, ALICE, kind="GROUP")
+    given = rewrite(frozenset({every}), scope([every], groups=["app", "*"], strange_groups=["payroll"]))
+    assert [w.rule.name for w in given.wanted] == ["app"] and [one.rule for one in given.written_out] == [every]
+    ((left, why),) = [(one.rule, one.reason) for one in given.left_out]
+    assert left == every and "a group of the mirror is called '*'" in why
+    alone = rewrite(frozenset({every}), scope([every], groups=["*"], strange_groups=["payroll"]))
+    assert not alone.wanted and [one.reason for one in alone.left_out] == [why]
+    assert becomes(every, groups=["app", "*"]) == [(EARLY, every)], "nobody else has a group there"
+
+
 def test_deny_that_is_written_out_reaches_all_that_the_mirror_allows() -> None:
     """Literal rules for the groups of today would let her into one that she opens tomorrow."""
     deny = rule("*", "READ", "DENY", ALICE, kind="GROUP")
