@@ -124,6 +124,13 @@ class Opener:
         left = order.mapped
         if isinstance(told, MirrorError):
             return NotOpened(told, left)
+        if left is not None and _is_lost(order, left, told):
+            # For good, also where this opening fails: whoever else writes there hides it from the next one.
+            log.warning(
+                "%s: the target ends at %d, and had records up to %d: those are copied again", order.range.source,
+                told.target.end, left.target_end,
+            )  # fmt: skip
+            left = None
         try:
             self._check_source(source, order, told)
             # Before `open_mapped` reads the stored map: what this copy still had in hand is then part of it, and need
@@ -173,6 +180,15 @@ class Opener:
         start = max(order.written_to, told.log_start)
         if end > start:
             recheck.not_foreign(source, target, order.range, order.producer_id, start, end, self._isolation)
+
+
+def _is_lost(order: Order, part: OffsetMap, told: Answers) -> bool:
+    """Return whether the target has lost records of a part that is not stored. Without it the map is derived from there.
+
+    Stored, it would give away offsets that the next records get. What a copy committed in transactions is not sent again:
+    its progress is kept apart from the log, so there the stored part has to stop it.
+    """
+    return told.target.end < part.target_end and not order.transactional
 
 
 def store_map(

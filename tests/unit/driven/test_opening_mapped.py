@@ -194,6 +194,37 @@ def test_what_was_mapped_outlives_an_opening_that_fails(
     assert whole is not None and list(whole.segments()) == [Segment(0, 0, 7)]
 
 
+@pytest.mark.parametrize("fails_first", [False, True], ids=["at once", "behind an opening that fails"])
+def test_what_the_target_lost_and_was_not_stored_yet_is_copied_again(
+    source: DrivenCluster, target: DrivenCluster, fails_first: bool
+) -> None:
+    """Its next leader lacks the last second. A copier that is killed then goes on, and so does one that runs."""
+    log = source.create("t").logs[0]
+    for _ in range(4):
+        Writer(log).plain(5)
+    there, away = target.create("t").logs[0], ErrorCode.NOT_LEADER_OR_FOLLOWER
+    with Following(source, target, ranges_of(source, "t", MAPPED), merge_below=0) as tail:
+        (p,) = tail.loop.partitions
+        tail.until(lambda: p.position == 20, "it is copied, and the map in hand")
+        if fails_first:  # and somebody else writes meanwhile, where the records were
+            strangers = Fault(effect=False, code=away, before=lambda _: Writer(there).plain(7, size=21))
+            source.script.on("Fetch", strangers, when=lambda request: not request.message.max_wait_ms)
+        with target.changing():
+            there.truncate(15)
+        source.script.on("Fetch", Fault.refused(away), when=lambda request: request.message.max_wait_ms > 0)
+        again = 27 if fails_first else 20
+        tail.until(lambda: there.end == again or p.error is not None, "it is copied again")
+        with source.changing():
+            Writer(log).plain(2)
+        tail.until(lambda: p.position == 22 or p.error is not None, "it goes on")
+        assert p.error is None
+    ours = [row for row in there.rows() if not (fails_first and 15 <= row.offset < 22)]
+    assert [row[1:] for row in ours] == [row[1:] for row in log.rows()]
+    whole = map_of(target, ranges_of(source, "t", MAPPED)[0])
+    assert whole is not None and there.end == again + 2
+    assert [whole.to_target(row.offset).offset for row in log.rows()] == [row.offset for row in ours]
+
+
 def test_map_is_not_stored_without_a_confirmed_lease(
     source: DrivenCluster, target: DrivenCluster, caplog: pytest.LogCaptureFixture
 ) -> None:

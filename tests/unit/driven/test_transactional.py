@@ -14,12 +14,12 @@ from airflow_mirror.copy.loop.loop import CopyLoop
 from airflow_mirror.copy.offsets import derive
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import MAPPED
-from airflow_mirror.errors import ForeignData
+from airflow_mirror.errors import ForeignData, PartitionStopped
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer, lose
-from tests.driven.copying import copy, create_maps, errors, lose_pieces, map_of, ranges_of
+from tests.driven.copying import Following, copy, create_maps, errors, lose_pieces, map_of, ranges_of
 from tests.driven.log import PartitionLog
 from tests.driven.script import Fault, Request
 
@@ -64,6 +64,26 @@ def test_next_source_offset_is_committed_with_the_records(
     (position,) = committed.values()
     assert position.offset == 8
     assert json.loads(position.metadata)["producer_id"] in target.topics["t"].logs[0].producers.known
+
+
+def test_what_the_target_lost_of_a_running_copy_stops_it(
+    source: DrivenCluster, target: DrivenCluster, writer: Writer
+) -> None:
+    """Its progress is in a log of its own, which has lost nothing: what it passes over would never be copied."""
+    for _ in range(2):
+        writer.plain(5)
+    ranges = ranges_of(source, "t", MAPPED)
+    with Following(source, target, ranges, delivery="transactional", transaction_bytes=300) as tail:
+        (p,) = tail.loop.partitions
+        tail.until(lambda: p.committed == 10, "it is committed, and the map in hand")
+        with target.changing():
+            target.log(TP).truncate(0)
+            Writer(target.log(TP)).plain(1, size=21)
+        source.script.on("Fetch", Fault.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        with source.changing():
+            writer.plain(1)
+        tail.until(lambda: p.committed == 11 or p.error is not None, "it stops, or goes on")
+    assert isinstance(p.error, PartitionStopped) and "The target lost records" in str(p.error)
 
 
 def test_a_copy_goes_on_at_the_committed_offset(source: DrivenCluster, target: DrivenCluster, writer: Writer) -> None:
