@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from airflow_mirror.common.partition import TopicPartition
+from airflow_mirror.errors import TryAgain
 from airflow_mirror.wire.connection import Connection
+from airflow_mirror.wire.topology import Leader
 
 Connect = Callable[[], Connection]
 
@@ -20,6 +23,21 @@ class Broker(NamedTuple):
     node_id: int
     epoch: int
     connect: Connect
+
+
+def check_latest(tp: TopicPartition, leader: Leader, heard_epoch: int) -> None:
+    """Check that a source leader is not one of before an election of which this copy has heard.
+
+    :param heard_epoch: the newest leader epoch of the same topic that it has heard of; they never go back.
+    :raises TryAgain: it is one.
+    """
+    if 0 <= leader.epoch < heard_epoch:
+        raise TryAgain(
+            f"{tp}: broker {leader.node_id} is told to lead it, under epoch {leader.epoch}, which ended with an election "
+            f"(epoch {heard_epoch})",
+            "the broker that tells so has not heard of that, and may be cut off from its cluster",
+            "Others are asked. If this lasts, look whether they can be reached from here, and stop that one.",
+        )
 
 
 def _nowhere() -> Connection:

@@ -347,7 +347,7 @@ class CopyLoop:
         return Order(
             range=p.range, transactional=p.transactional, written_to=p.position if p.opened else None,
             producer_id=p.producer_id, mapped=p.take_map(), consumed=p.trail.at(p.position),
-            if_landed=p.if_landed,
+            if_landed=p.if_landed, heard_epoch=p.heard_epoch,
         )  # fmt: skip
 
     def _open_all(

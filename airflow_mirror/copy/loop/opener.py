@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from airflow_mirror.common.partition import TopicPartition
-from airflow_mirror.copy.loop.leaders import Broker
+from airflow_mirror.copy.loop.leaders import Broker, check_latest
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.opening import epochs, recheck
@@ -53,6 +53,7 @@ class Order:
     :param mapped: what this copy mapped since its map was last stored.
     :param consumed: what this copy consumed of the source last.
     :param if_landed: the same, if the batch with the lost response is on the target.
+    :param heard_epoch: the newest epoch of a source leader that this copy has heard of.
     """
 
     range: CopyRange
@@ -62,6 +63,7 @@ class Order:
     mapped: OffsetMap | None
     consumed: Consumed | None
     if_landed: Consumed | None = None
+    heard_epoch: int = -1
 
     def consumed_by(self, end: int) -> Consumed | None:
         """Return what was last consumed and is on the target, given the target's log end offset ``end``."""
@@ -132,6 +134,10 @@ class Opener:
             )  # fmt: skip
             left = None
         try:
+            # A leader that was replaced, and is cut off, lacks what was copied from its successor: it would look as if
+            # the source had lost that. By its name alone a topic may be another one, whose epochs begin anew.
+            if order.range.source_topic_id and told.topic_id == order.range.source_topic_id:
+                check_latest(order.range.source, told.leader, order.heard_epoch)
             self._check_source(source, order, told)
             # Before `open_mapped` reads the stored map: what this copy still had in hand is then part of it, and need
             # not be walked.

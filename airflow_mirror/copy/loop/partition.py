@@ -66,6 +66,7 @@ class PartitionCopy(Fetched):
     opened: bool = False  # at least once, so its position is known
     watched: int = 0  # position when the source topic was last seen with the planned id
     source_leader: Broker = NOBODY
+    heard_epoch: int = -1  # the newest one of a source leader, of which it need not have been opened yet
     target_leader: Broker = NOBODY
     target_start: int = 0  # log start offset of the target when it was opened
     dry: int = 0  # consecutive fetch responses without records for any partition although there should be some
@@ -142,6 +143,7 @@ class PartitionCopy(Fetched):
         # what was sent in its place, which may be longer.
         self._happens(Event.OPENED)
         self.source_leader, self.target_leader = source, target
+        self.heard_epoch = max(self.heard_epoch, source.epoch)
         sent = self._late if self._unanswered is None else [*self._late, self._unanswered]
         landed = [one for one in sent if one.next_source <= opening.position]
         if landed:

@@ -140,6 +140,7 @@ class Watch:
             if leader is None or p.generation != generation or not p.is_open:
                 continue
             if leader.epoch > p.source_leader.epoch >= 0:
+                p.heard_epoch = leader.epoch
                 self._judge.open_again(p, f"broker {leader.node_id} was elected its leader at the source")
 
     def _restore_starts(self, target: WireCluster, primed: Mapping[TopicPartition, _Primed]) -> None:

@@ -131,10 +131,10 @@ def test_records_that_an_unclean_leader_writes_into_a_filled_hole_are_found(long
 FAST = 20  # the looks at topics and leaders, every five seconds of a copy's clock
 
 
-def following(source: DrivenCluster, target: DrivenCluster) -> Following:
+def following(source: DrivenCluster, target: DrivenCluster, mode: str = IDENTICAL) -> Following:
     """Return a copy whose clock runs fast, and which gives nothing up."""
     clock = lambda: time.monotonic() * FAST  # noqa: E731
-    return Following(source, target, ranges_of(source, "t"), clock=clock, give_up_after_s=float("inf"))
+    return Following(source, target, ranges_of(source, "t", mode), clock=clock, give_up_after_s=float("inf"))
 
 
 @pytest.mark.parametrize("version", ["4.4.0", "2.8.2"])
@@ -172,3 +172,34 @@ def test_partition_that_moves_to_a_newer_leader_has_not_failed() -> None:
             looks = len(source.asked("Metadata")) + 5
             copy.until(lambda: len(source.asked("Metadata")) > looks, "it is looked after again")
             assert (p.failures, p.generation) == (0, opened)
+
+
+@pytest.mark.parametrize("mode", [IDENTICAL, MAPPED])
+def test_leader_that_was_replaced_is_not_taken_back_on_its_own_word(mode: str) -> None:
+    """Whoever asks it alone, behind a lost connection, is told that it leads, and that its log ends where it did."""
+    with DrivenCluster("source", brokers=2) as source, DrivenCluster("target") as target:
+        log = source.create("t").logs[0]
+        target.create("t")
+        Writer(log).plain(5)
+        with following(source, target, mode) as copy:
+            (p,) = copy.loop.partitions
+            copy.until(lambda: ends(target) == [5] and not p.is_behind, "all is copied")
+            source.cut_off(1)
+            source.move_leader(TP, 2)
+            with source.changing():
+                Writer(log).plain(5)
+            copy.until(lambda: ends(target) == [10] and not p.is_behind, "the new leader's records are copied")
+            source.script.on("Metadata", Fault.not_arrived(), broker=2, times=None)
+
+            def asks_the_old_one() -> bool:
+                if not p.failures:  # an idle connection is dialled again, and nothing else is asked
+                    source.brokers[2].disconnect()
+                return p.failures > 3 or p.state is State.STOPPED
+
+            copy.until(asks_the_old_one, "it asks the old one")
+            assert p.error is None and p.source_leader.node_id == 2, p.error
+            source.script.clear()
+            with source.changing():
+                Writer(log).plain(5)
+            copy.until(lambda: ends(target) == [15], "it goes on")
+        assert target.topics["t"].logs[0].rows() == log.rows()
