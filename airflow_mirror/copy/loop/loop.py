@@ -401,8 +401,9 @@ class CopyLoop:
 
     def retry_later(self, p: PartitionCopy, cause: Exception | str) -> None:
         """Discard what is in flight for a partition, and re-read the target's end after a pause."""
+        error = self._retries.again(p, cause)  # first: what is in flight says whether it was failing
         p.fail()
-        if (error := self._retries.again(p, cause)) is not None:
+        if error is not None:
             self.stop(p, error)
 
     def open_again(self, p: PartitionCopy, cause: str) -> None:

@@ -91,10 +91,17 @@ class Retries:
         self._record(p).open_since = self._clock()
 
     def again(self, p: PartitionCopy, cause: Exception | str) -> TryAgain | None:
-        """Open ``p`` again after a growing pause; return an error if it has failed for too long."""
+        """Open ``p`` again after a growing pause; return an error if it has failed for too long.
+
+        Call it before ``p`` drops what is in flight.
+        """
         record, now = self._record(p), self._clock()
-        if record.open_since is not None and now - record.open_since > FORGIVEN_S:
-            p.failures = 0  # progress resets this too, but there may have been nothing to write
+        if record.open_since is not None:
+            open_s = now - record.open_since
+            if open_s > FORGIVEN_S:
+                p.failures = 0  # progress resets this too, but there may have been nothing to write
+            elif _is_level(p):
+                record.failing_since += open_s  # a rolling restart may take less than that for each broker
         record.open_since = None
         p.failures += 1
         if p.failures == 1:
@@ -144,3 +151,8 @@ class Retries:
 
     def _record(self, p: PartitionCopy) -> _Record:
         return self._records.setdefault(p, _Record())
+
+
+def _is_level(p: PartitionCopy) -> bool:
+    """Return whether an open partition has all that its source's leader has, as that one has said since it is open."""
+    return p.is_open and not p.is_behind and not p.is_unsettled

@@ -10,6 +10,8 @@ import pytest
 from airflow_mirror.copy.loop import loop, retries
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.loop.retries import Retries, Verdict, verdict
+from airflow_mirror.copy.loop.states import State
+from airflow_mirror.copy.opening.identical import Opening
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import (
     AuthenticationFailed,
@@ -50,6 +52,39 @@ def test_quiet_partition_outlives_two_failures_far_apart(kept: Retries, p: Parti
         kept.opened(p)
         clock.s += retries.PATIENCE_S + 1
     assert p.failures == 1
+
+
+def level(p: PartitionCopy) -> None:
+    """Have it opened, and told by the source's leader that there is nothing new."""
+    p.begin_opening()
+    p.reopen(Opening(position=0, producer_id=1, epoch=0, sequence=0))
+    p.available_end = 0
+
+
+@pytest.mark.parametrize("also", ["nothing", "records", "no answer"])
+def test_quiet_partition_outlives_failures_less_than_a_minute_apart(
+    kept: Retries, p: PartitionCopy, clock: SimpleNamespace, also: str
+) -> None:
+    """A rolling restart that takes 45 seconds for each broker. It is level in between, and has nothing to write.
+
+    One that has something to write, or gets nothing from its source, makes no progress all the while.
+    """
+    errors = []
+    for _ in range(8):
+        errors.append(kept.again(p, "a broker is restarted"))
+        if p.is_open:
+            p.fail()
+        clock.s += 1
+        level(p)
+        kept.opened(p)
+        if also == "records":
+            p.state = State.SENDING
+        elif also == "no answer":
+            p.available_end = -1
+        clock.s += 44
+    given_up = [error for error in errors if error is not None]
+    assert bool(given_up) == (also != "nothing")
+    assert errors[:3] == [None] * 3
 
 
 def test_partition_failing_right_after_opening_is_given_up(

@@ -12,6 +12,7 @@ from airflow_mirror.common.policy import MAP_PARTITIONS, MAPS
 from airflow_mirror.copy.loop import maps
 from airflow_mirror.copy.loop.clusters import Clusters
 from airflow_mirror.copy.loop.loop import CopyLoop
+from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.offsets import store
 from airflow_mirror.copy.options import CopyOptions
@@ -84,6 +85,33 @@ class Turns:
         source, target = self._clusters
         with self.following() as copy:
             copy.until(lambda: ends(target) == ends(source), "all is copied")
+
+
+def has_asked(cluster: DrivenCluster, requests: int) -> bool:
+    return len(cluster.requests) > requests
+
+
+def has_failed(p: PartitionCopy, generation: int) -> bool:
+    return p.generation > generation
+
+
+def test_quiet_partition_outlives_a_rolling_restart_that_is_quick(source: DrivenCluster, target: DrivenCluster) -> None:
+    """A leader moves every 45 seconds, for five minutes, and nobody writes."""
+    Writer(source.create("t").logs[0]).plain(5)
+    target.create("t")
+    clock = Clock()
+    with Following(source, target, ranges_of(source, "t"), clock=lambda: clock.tick(0.001)) as copy:
+        (p,) = copy.loop.partitions
+        for _ in range(7):
+            copy.until(lambda: p.state is State.READY and p.available_end == 5 == p.position, "it is level")
+            for _ in range(9):  # a broker may be silent for longer than each of them
+                clock.tick(5.0)
+                copy.until(partial(has_asked, source, len(source.requests)), "its source is well")
+            moved = source.script.on("Fetch", Fault.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            copy.until(partial(has_failed, p, p.generation), "its leader moves")
+            assert moved.hits
+        copy.until(lambda: p.state is State.STOPPED or (p.state is State.READY and p.available_end == 5), "it is level")
+        assert p.error is None
 
 
 @pytest.mark.faults
