@@ -72,6 +72,7 @@ class Node:
     running: bool = True
     port: int = 9092
     sessions: Sessions = field(default_factory=Sessions)
+    heard: dict[str, Topic] | None = None  # it hears of everything
 
     @property
     def address(self) -> tuple[str, int]:

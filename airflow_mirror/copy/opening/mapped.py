@@ -82,6 +82,9 @@ def open_mapped(
     if empty and stored.source_start < log_start:
         check()
         stored = part = _begin(target, store, copy_range, max(copy_range.start_offset, log_start), now.end, check)
+    # Of what either side has deleted nobody can tell whether it was copied.
+    if writer.progress is not None and log_start <= part.source_end and now.log_start <= stored.target_log_end:
+        _check_kept(source, copy_range, part.source_end, writer.progress, isolation)
     # The committed progress goes beyond the last record where the source ends in a hole: both were committed together.
     position = max(part.source_end, writer.progress or 0)
     epoch, sequence = _next_sequence(target, mirror, copy_range, writer, part if len(part) else stored, now)
@@ -106,6 +109,22 @@ def open_mapped(
         sequence=sequence,
         map=OffsetMap(position, part.target_end),
     )
+
+
+def _check_kept(source: WireCluster, copy_range: CopyRange, end: int, progress: int, isolation: int) -> None:
+    """Check that the target still has what was committed: progress is kept apart from its log, and passes over a loss.
+
+    :param end: source offset up to which the target's log has all. :param progress: up to which all was committed.
+    :raises PartitionStopped: it lacks records that the source has.
+    """
+    lost = derive.next_mirrorable(source, copy_range, end, isolation) if end < progress else progress
+    if lost < progress:
+        raise PartitionStopped(
+            copy_range.target_topic, copy_range.target.partition, lost, progress,
+            f"the target lost records that were committed: the copy's progress is {progress}, and its log has nothing of "
+            f"{copy_range.source} from offset {lost} on",
+            "Delete the target topic, and copy again.",
+        )  # fmt: skip
 
 
 def _mapped_to(target: WireCluster, store: MapStore, copy_range: CopyRange) -> int:

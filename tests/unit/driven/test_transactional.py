@@ -86,6 +86,20 @@ def test_what_the_target_lost_of_a_running_copy_stops_it(
     assert isinstance(p.error, PartitionStopped) and "The target lost records" in str(p.error)
 
 
+def test_what_the_target_lost_of_a_map_that_was_never_stored_is_not_passed_over(
+    source: DrivenCluster, target: DrivenCluster, writer: Writer
+) -> None:
+    """The copier was killed behind its commit. The next one went on at the progress, without what was gone, and ended."""
+    for _ in range(2):
+        writer.plain(5)
+    deliver(source, target)
+    lose_pieces(target)
+    with target.changing():
+        target.log(TP).truncate(3)
+    (p,) = copy(source, target, ranges_of(source, "t", MAPPED), delivery="transactional", transaction_bytes=300)
+    assert isinstance(p.error, PartitionStopped) and "the target lost records that were committed" in str(p.error)
+
+
 def test_a_copy_goes_on_at_the_committed_offset(source: DrivenCluster, target: DrivenCluster, writer: Writer) -> None:
     for _ in range(3):
         writer.plain(5)
