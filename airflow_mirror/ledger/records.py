@@ -113,6 +113,11 @@ GRANTED = _dense(
     "acls/{mirror}/granted", "the opening behind which writers of {mirror!r} were let in", "who lets them in", STAYS,
     REMOVED, needs=("opening",),
 )  # fmt: skip
+# Likewise: they are set once more, to what the source says at that moment.
+LIMITED = _dense(
+    "acls/{mirror}/quotas", "the opening behind which quotas of {mirror!r} were set", "who sets them", STAYS, REMOVED,
+    needs=("opening",),
+)  # fmt: skip
 CONFIGS = _dense(
     "configs/{mirror}/{topic}", "the settings of topic {topic!r}", f"{_TAIL}; who ends the hold", PASSES, REMOVED,
     needs=("at", "configs"), dumps=partial(dense, sort_keys=True),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_mirror.mirror import Mirror
+    from airflow_mirror.sync.access import Options
     from airflow_mirror.sync.users import SecretOf
 
 __all__ = ["SyncAclsOperator"]
@@ -46,7 +47,7 @@ class SyncAclsOperator(PlannedOperator):
     :param allow_production: a person's word that ``early``, and ``remove``, are meant although a cutover has opened the
         target: who may do what there is for its applications to change. Without it a task that is cleared behind an
         opening fails in phase ``early``; in phase ``cutover`` it removes nothing, and once writers were let in behind
-        that opening it only tells what differs (templated).
+        that opening it only tells what differs, as of quotas once they were set behind it (templated).
     :param secrets: where new secrets of SCRAM users come from: ``env:NAME``, an environment variable that holds a JSON
         object of user and secret, or the dotted path of a function that takes a user of the target and returns its
         secret or None. A reference and never a secret; not templated, because Airflow stores what it renders.
@@ -105,7 +106,7 @@ class SyncAclsOperator(PlannedOperator):
         from airflow_mirror.plan.standing import still_ours
         from airflow_mirror.sync.access import Options, sync_access
         from airflow_mirror.sync.acl_rules import CUTOVER
-        from airflow_mirror.sync.seen_acls import granted, granted_key, were_granted
+        from airflow_mirror.sync.seen_acls import granted, granted_key, limited, limited_key
 
         stated = None if self.open_by_default is None else flag("open_by_default", self.open_by_default)
         means_it, remove = flag("allow_production", self.allow_production), flag("remove", self.remove)
@@ -133,20 +134,19 @@ class SyncAclsOperator(PlannedOperator):
                 permit()
             require_planned(plan, source, target)
             fence = partial(of_fence, Side(target), mirror.name)
-            state = state_of(target, granted_key(mirror.name))
-            opening = opening_of(ledger, plan) if options.gives_write else ""
-            if options.gives_write and not means_it and were_granted(mirror.name, opening, state.read()):
-                # A task that is cleared weeks later: what was taken from somebody since was meant.
-                self.log.warning(
-                    "writers were let in behind this opening before: without allow_production nothing changes"
-                )
-                options = replace(options, dry_run=True)
+            state = state_of(target, granted_key(mirror.name), limited_key(mirror.name))
+            once = (options.gives_write or options.limits) and not options.dry_run
+            opening = opening_of(ledger, plan) if once else ""
+            if opening and not means_it:
+                options = self._not_again(options, mirror.name, opening, state.read())
             decided = ledger.peek()
             kept = partial(kept_topics, decided, plan)
             options = replace(options, beside_production=bool(opened_beside(decided, plan)))
             report = sync_access(plan, source, target, options, permit, secret_of, fence, kept)
-            if options.gives_write and not options.dry_run:
-                state.write({granted_key(mirror.name): granted(opening)}, permit)
+            notes = {granted_key(mirror.name): granted(opening)} if options.gives_write else {}
+            notes |= {limited_key(mirror.name): limited(opening)} if options.limits else {}
+            if opening and notes and not options.dry_run:
+                state.write(notes, permit)
         directory = report_dir(mirror, context["ti"].run_id)
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / f"acls.{self.phase}{'.dry-run' if options.dry_run else ''}.json"
@@ -157,6 +157,18 @@ class SyncAclsOperator(PlannedOperator):
         if len(lines) > _SHOWN:
             self.log.info("and %d more, see %s", len(lines) - _SHOWN, path)
         return compact({**report.summary(), "path": str(path)}, full=str(path))
+
+    def _not_again(self, options: Options, mirror: str, opening: str, noted: Mapping[str, bytes]) -> Options:
+        """Return the options of a task that is cleared weeks later: what production has changed since was meant."""
+        from airflow_mirror.sync.seen_acls import were_granted, were_limited
+
+        if options.gives_write and were_granted(mirror, opening, noted):
+            self.log.warning("writers were let in behind this opening before: without allow_production nothing changes")
+            return replace(options, dry_run=True)
+        if options.limits and were_limited(mirror, opening, noted):
+            self.log.warning("quotas were set behind this opening before: without allow_production they stay")
+            return replace(options, keeps_quotas=True)
+        return options
 
 
 def secrets_of(reference: str | None) -> SecretOf:

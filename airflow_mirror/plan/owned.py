@@ -124,9 +124,9 @@ def openings(owned: Mapping[str, Owned], plan: Plan) -> dict[str, str]:
 
 
 def opening_of(ledger: Decisions, plan: Plan) -> str:
-    """Return a digest of :func:`openings`."""
+    """Return a digest of :func:`openings`; empty if nothing is open."""
     opened = openings(owned_topics(ledger), plan)
-    return hashlib.sha256(json.dumps(sorted(opened.items())).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(sorted(opened.items())).encode()).hexdigest() if opened else ""
 
 
 def owners(values: Values) -> tuple[dict[str, Owned], dict[str, LedgerNewer]]:

@@ -26,11 +26,12 @@ PARTS = (ACLS, QUOTAS, USERS)
 class Options(AclOptions):
     """What to do with ACLs, and with which other parts.
 
-    :param parts: any of ``acls``, ``quotas`` and ``users``.
+    :param parts: any of ``acls``, ``quotas`` and ``users``. :param keeps_quotas: quotas are only looked at.
     :raises InvalidField: there is no such part or phase.
     """
 
     parts: tuple[str, ...] = (ACLS,)
+    keeps_quotas: bool = False
 
     def __post_init__(self) -> None:
         for part in self.parts:
@@ -45,6 +46,11 @@ class Options(AclOptions):
     def gives_write(self) -> bool:
         """Whether applications get rights to write to the target's topics."""
         return ACLS in self.parts and self.phase == CUTOVER
+
+    @property
+    def limits(self) -> bool:
+        """Whether quotas are set as those of a cutover: once behind an opening, for what is open."""
+        return QUOTAS in self.parts and self.phase == CUTOVER and not self.keeps_quotas
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +100,8 @@ def sync_access(
     if USERS in options.parts:
         users = sync_users(source, target, principals, *own, permit, secret_of=secret_of, dry_run=dry_run)
     if QUOTAS in options.parts:
-        quotas = sync_quotas(source, target, principals, *own, permit, remove=remove, dry_run=dry_run)
+        looks = dry_run or options.keeps_quotas
+        quotas = sync_quotas(source, target, principals, *own, permit, remove=remove, dry_run=looks)
     if ACLS in options.parts:
         acls = sync_acls(plan, source, target, options, granted=lambda: nullcontext(permit), fence=fence, kept=kept)
     return AccessReport(acls=acls, quotas=quotas, users=users)

@@ -14,11 +14,12 @@ from dataclasses import asdict
 from typing import NamedTuple
 
 from airflow_mirror.kafka.model import Acl
-from airflow_mirror.ledger.records import GRANTED, LATER
+from airflow_mirror.ledger.records import GRANTED, LATER, LIMITED
 from airflow_mirror.ledger.state import State
 
 prefix = LATER.below  # of a mirror
 granted_key = GRANTED.key  # of a mirror
+limited_key = LIMITED.key  # likewise
 
 
 def granted(opening: str) -> bytes:
@@ -29,6 +30,17 @@ def granted(opening: str) -> bytes:
 def were_granted(mirror: str, opening: str, noted: Mapping[str, bytes]) -> bool:
     """Return whether writers were let in behind this opening already."""
     note = GRANTED.get(noted, mirror)
+    return note is not None and note["opening"] == opening
+
+
+def limited(opening: str) -> bytes:
+    """Return a note that quotas were set behind an opening: from then on they are production's to change."""
+    return LIMITED.encode({"opening": opening})
+
+
+def were_limited(mirror: str, opening: str, noted: Mapping[str, bytes]) -> bool:
+    """Return whether quotas were set behind this opening already."""
+    note = LIMITED.get(noted, mirror)
     return note is not None and note["opening"] == opening
 
 

@@ -198,6 +198,34 @@ def test_quotas_follow_behind_the_opening_as_the_night_lets_them(
     assert others == {}
 
 
+def test_quotas_are_set_once_behind_each_opening(
+    others: dict[str, Any], asked: list[dict[str, Any]], context: dict[str, Any], mirror: dict[str, Any], home: Path,
+    opened: MemoryLedger,
+) -> None:  # fmt: skip
+    """Weeks later somebody clears the run: what production has raised since is not set back."""
+
+    def is_set(**given: Any) -> bool:
+        asked_for = {"parts": ["quotas"], **given}
+        SyncAclsOperator(task_id="t", mirror=mirror, plan=PLAN, phase="cutover", **asked_for).execute(context)
+        return not others.pop("quotas")["dry_run"]
+
+    assert [is_set(dry_run=True), is_set(), is_set(), is_set(allow_production="true")] == [False, True, False, True]
+    assert asked == [], "which says nothing of writers"
+    assert not is_set(parts=["quotas", "acls"]) and [one["dry_run"] for one in asked] == [False], "who come all the same"
+    opened.decide(lambda values: {"topic/t": {**values["topic/t"], "opened_at": "2026-03-01T00:00:00+00:00"}})
+    assert is_set(parts=["quotas", "acls"]), "it was taken back and opened again"
+    assert not is_set() and not is_set(parts=["quotas", "acls"]) and asked[-1]["dry_run"]
+
+
+def test_quotas_follow_in_either_phase_until_topics_are_open(
+    others: dict[str, Any], context: dict[str, Any], mirror: dict[str, Any], plan: Plan, home: Path, ledger: MemoryLedger,
+    clusters: InMemory,
+) -> None:  # fmt: skip
+    for _ in range(2):
+        SyncAclsOperator(task_id="t", mirror=mirror, plan=PLAN, phase="cutover", parts=["quotas"]).execute(context)
+        assert others.pop("quotas")["dry_run"] is False
+
+
 def test_ledger_is_asked_again_before_each_change(
     asked: list[dict[str, Any]], context: dict[str, Any], connections: Callable[..., None], mirror: dict[str, Any],
     plan: Plan, home: Path, ledger: MemoryLedger, clusters: InMemory, monkeypatch: pytest.MonkeyPatch,

@@ -163,6 +163,7 @@ READ: dict[str, Callable[[bytes], object]] = {
     "rules of writers": lambda value: seen_acls.last_seen("m", kept_as("acls/m/later/0/1", value)),
     "note of rules": lambda value: seen_acls.changed("m", {"acls/m/later/0/1": value}, ()),
     "writers that were let in": lambda value: seen_acls.were_granted("m", "monday", {"acls/m/granted": value}),
+    "quotas that were set": lambda value: seen_acls.were_limited("m", "monday", {"acls/m/quotas": value}),
     "settings": lambda value: seen_configs.LastSeen(PLAN, {"configs/m/orders": value}),
 }
 

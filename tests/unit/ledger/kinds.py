@@ -184,6 +184,8 @@ KINDS = [
          lambda v: seen_acls.last_seen("m", state_with(v))),
     Kind({seen_acls.granted_key("m"): seen_acls.granted("monday")},
          lambda v: seen_acls.were_granted("m", "monday", v)),
+    Kind({seen_acls.limited_key("m"): seen_acls.limited("monday")},
+         lambda v: seen_acls.were_limited("m", "monday", v)),
     Kind({"configs/m/orders": seen_configs.dump({"retention.ms": "5"}, 1 << 50)},
          lambda v: seen_configs.last_seen(PLAN, v)),
     Kind({"groups/m/g": notes.dump(notes.Note(5, {ORDERS: ((7, ""),)}))},

@@ -176,6 +176,7 @@ def _failover(_: MemoryLedger, state: MemoryState) -> None:
 def _seen(_: MemoryLedger, state: MemoryState) -> None:
     state.write(seen_acls.changed("m", {}, [rule("orders", "WRITE", "ALLOW", "User:größe")]))
     state.write({seen_acls.granted_key("m"): seen_acls.granted("monday")})
+    state.write({seen_acls.limited_key("m"): seen_acls.limited("monday")})
     state.write({f"{seen_configs.prefix('m')}orders": seen_configs.dump({"b": "5", "a": "größe"}, 7)})
     state.write({f"{seen_configs.prefix('m')}users": seen_configs.dump({"b": "5"}, 7, "plan monday")})
     note = notes.Note(5, {ORDERS: ((7, "d"), (8, "")), TopicPartition("other", 1): ((0, ""),)})

@@ -12,7 +12,7 @@ from airflow_mirror.errors import InvalidField
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.sync import access
 from airflow_mirror.sync.access import ACLS, PARTS, QUOTAS, USERS, Options
-from airflow_mirror.sync.acl_rules import CUTOVER
+from airflow_mirror.sync.acl_rules import CUTOVER, EARLY
 from tests.builders import plan_of
 from tests.unit.plan.builders import a_mirror
 
@@ -71,6 +71,17 @@ def test_permit_is_what_each_part_asks(done: list[str], part: str) -> None:
 def test_what_does_not_exist_is_refused_at_once(field: str, value: Any) -> None:
     with pytest.raises(InvalidField, match=field):
         Options(**{field: value})
+
+
+def test_quotas_that_are_kept_are_only_looked_at(done: list[str]) -> None:
+    synced(parts=(ACLS, QUOTAS), keeps_quotas=True)
+    assert done == [f"{QUOTAS} dry", ACLS]
+
+
+def test_quotas_are_those_of_a_cutover_in_its_phase_alone() -> None:
+    assert Options(parts=(QUOTAS,), phase=CUTOVER).limits
+    for other in ({"parts": (ACLS,)}, {"phase": EARLY}, {"keeps_quotas": True}):
+        assert not Options(**{"parts": (QUOTAS,), "phase": CUTOVER, **other}).limits
 
 
 def test_writers_get_rights_with_acls_in_the_phase_of_the_cutover_alone() -> None:
