@@ -2,7 +2,8 @@
 
 v11 is the newest version without tagged fields and topic ids; brokers from 2.3 to 4.x serve it (KIP-896). v4 is the
 first with the last stable offset and aborted transactions (KIP-98, 0.11). The versions between added log starts (v5),
-sessions and a top-level error (v7), leader epochs (v9, KIP-320), zstd (v10, KIP-110) and racks (v11).
+sessions and a top-level error (v7), answers that no quota holds back (v8, KIP-219), leader epochs (v9, KIP-320), zstd
+(v10, KIP-110) and racks (v11).
 
 From v13 on (Kafka 3.1) a topic is named by its id, and a broker has nothing to tell of one that was created again
 (UNKNOWN_TOPIC_ID, KIP-516): by its name it would give the new topic's records for the old one's. Who knows the ids of
@@ -26,6 +27,7 @@ API_KEY, OLDEST, NEWEST, BY_ID = 1, 4, 11, 13
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 _PATIENT_MS, _MOST_PATIENT_MS = 1000, 4000
 _LOG_STARTS, _SESSIONS, _LEADER_EPOCHS, _RACKS = 5, 7, 9, 11  # the versions that added them
+_THROTTLES_AFTER = 8  # from this version on a broker answers first (KIP-219)
 
 _HEAD = struct.Struct(">iiiib")  # replica, max wait, min bytes, max bytes, isolation
 _SESSION = struct.Struct(">ii")  # session id, session epoch
@@ -91,6 +93,14 @@ def version(connection: Connection) -> int:
 def has_sessions(connection: Connection) -> bool:
     """Return whether the broker keeps sessions: from 1.1 on."""
     return version(connection) >= _SESSIONS
+
+
+def holds_back(connection: Connection) -> bool:
+    """Return whether a quota has the broker hold its answers back, for the longer the more is in them: before 2.0.
+
+    The throttle that such an answer tells is over when it comes.
+    """
+    return version(connection) < _THROTTLES_AFTER
 
 
 def takes_ids(connection: Connection) -> bool:

@@ -71,6 +71,42 @@ class Throttle:
         return self._ms if self._clock() < self._until else 0
 
 
+class Portions:
+    """How many bytes a broker is asked for at a time, where a quota has it hold its answers back.
+
+    Such a broker counts what it gives before it sends it. An answer that is given up for its silence is asked for again,
+    counted again, and held back for as long.
+
+    :param most: as long as nothing is held back for long. :param least: in any case.
+    """
+
+    LONG_MS = 10_000
+
+    def __init__(self, most: int, least: int) -> None:
+        self._most, self._least = most, least
+        self._portions: dict[int, int] = {}  # by broker
+
+    def of(self, node_id: int) -> int:
+        """Return how much to ask a broker for."""
+        return self._portions.get(node_id, self._most)
+
+    def given_up(self, node_id: int, asked: int) -> None:
+        """Ask for less from now on than was asked for in vain."""
+        # A quarter, as a partition is given up when some four requests in a row came to nothing (`retries`). Not of what
+        # another connection has brought it down to meanwhile: both were silent for what they had asked for together.
+        self._portions[node_id] = max(min(self.of(node_id), asked // 4), self._least)
+
+    def answered(self, node_id: int, size: int, held_ms: int) -> None:
+        """Ask for less if an answer was held back for long, and for more again if a full one came at once."""
+        # A quota holds for what came in the last ten seconds. So twice of what fitted is held back for twenty seconds at
+        # most; but others, whose answers count with this one, may ask for more at the same time.
+        portion = self.of(node_id)
+        if held_ms > self.LONG_MS:
+            self._portions[node_id] = max(portion // 2, self._least)
+        elif not held_ms and 2 * size > portion:
+            self._portions[node_id] = min(2 * portion, self._most)
+
+
 class Pace:
     """Holds an average rate: a write above it has to wait.
 

@@ -24,7 +24,7 @@ from airflow_mirror.copy.loop.crew import Dialler
 from airflow_mirror.copy.loop.failures import CORRUPT_AGAIN, Judge, retry_all
 from airflow_mirror.copy.loop.fetch_lane import FetchLane, Key, Kind, Named
 from airflow_mirror.copy.loop.lane import Lines
-from airflow_mirror.copy.loop.limits import Buffer, Memory, Throttle
+from airflow_mirror.copy.loop.limits import Buffer, Memory, Portions, Throttle
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.errors import CorruptBatch, MirrorError, TryAgain
 from airflow_mirror.wire import fetch
@@ -45,6 +45,9 @@ _PARTITION_FETCH_BYTES = 2 << 20
 # Three such responses are all that a task may hold (`loop._MEMORY_BYTES`).
 _FETCH_BYTES = 16 << 20
 _LEAST_FETCH_BYTES = 1 << 20
+# Of a broker that holds answers back: a quota of 2 KB a second lets so much through before its silence is a failure. A
+# batch that is larger comes whole in any case, and later.
+_LEAST_PORTION_BYTES = 64 << 10
 _DRY_S = 30.0  # how long nothing may come of a log that has something; shorter than `retries.FORGIVEN_S`
 # A session takes one of a broker's 1,000 places (max.incremental.fetch.session.cache.slots): not for a few partitions.
 _MANY = 100
@@ -71,6 +74,7 @@ class SourceSide:
         self._lines, self._memory = Lines(dialler, selector), memory
         self._isolation, self._judge, self._clock = isolation, judge, clock
         self.throttle = Throttle(clock)
+        self._portions = Portions(_FETCH_BYTES, _LEAST_PORTION_BYTES)
         self._lanes: dict[Key, FetchLane] = {}
         # By lane, in order: the partitions that wanted a response at their last event.
         self._waiting: dict[Key, dict[PartitionCopy, None]] = {}
@@ -157,6 +161,7 @@ class SourceSide:
         # when nothing else is held: it would never be fetched otherwise. What rests promises no more: its request is in
         # flight nearly all the time.
         size = _LEAST_FETCH_BYTES if lane.kind is Kind.REST else max(size, _LEAST_FETCH_BYTES)
+        size = min(size, self._portions.of(lane.node_id))
         if partitions:
             lane.connect = partitions[0].source_leader.connect
         assert lane.connect is not None
@@ -240,6 +245,8 @@ class SourceSide:
             return
         named = self._answered(lane)
         lane.not_before = self.throttle.told(throttle_ms)
+        if fetch.holds_back(lane.connection):
+            self._portions.answered(lane.node_id, len(body), throttle_ms)
         if lane.kind is Kind.REST:
             self._keep_session(lane, error, fetch.session_of(body, spoken), len(answers))
             if error in OVER:
@@ -366,7 +373,14 @@ class SourceSide:
             if self._lines.has_more(lane):
                 self.receive(lane)
             else:
-                self._lose(lane, f"no answer for {silence_s:.0f} s")
+                self._lose(lane, f"no answer for {silence_s:.0f} s{self._held_back(lane)}")
+
+    def _held_back(self, lane: FetchLane) -> str:
+        """Ask for less from now on if the answer may be held back, and return what to say of that."""
+        if lane.connection is None or not fetch.holds_back(lane.connection):
+            return ""
+        self._portions.given_up(lane.node_id, lane.expected)
+        return f" (before Kafka 2.0 a quota may hold it back: {self._portions.of(lane.node_id)} bytes are asked for next)"
 
     def pauses(self) -> Iterator[float]:
         """Yield for each connection the seconds that its broker still throttles us; below 0: none."""

@@ -10,12 +10,14 @@ import pytest
 from airflow_mirror.common.partition import TopicPartition
 from airflow_mirror.copy.batches.tiers import Send
 from airflow_mirror.copy.loop.lane import Lines
-from airflow_mirror.copy.loop.limits import Buffer, Memory, Pace, Throttle
+from airflow_mirror.copy.loop.limits import Buffer, Memory, Pace, Portions, Throttle
 from airflow_mirror.copy.loop.loop import CopyLoop
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.loop.target_side import ProduceLane, TargetSide
 from airflow_mirror.copy.ranges import CopyRange
+
+SILENCE_S = 35.0
 
 
 class Clock:
@@ -138,3 +140,45 @@ def test_the_longest_throttle_is_known_while_it_lasts_and_a_while_longer() -> No
     throttle.told(200)
     clock.now += 9
     assert throttle.ms == 200
+
+
+def test_broker_that_holds_answers_back_is_asked_for_less_and_for_more_again() -> None:
+    portions = Portions(1600, 30)
+    assert portions.of(1) == 1600
+    portions.given_up(1, 1600)
+    portions.given_up(1, 1600)  # the other connection, which was silent for the same reason
+    assert (portions.of(1), portions.of(2)) == (400, 1600)
+    portions.answered(1, 400, held_ms=10_001)
+    assert portions.of(1) == 200
+    portions.answered(1, 200, held_ms=1)
+    portions.answered(1, 100, held_ms=0)  # there was no more, or it is the long poll of another connection
+    assert portions.of(1) == 200
+    for _ in range(3):
+        portions.given_up(1, portions.of(1))
+    assert portions.of(1) == 30
+    for _ in range(8):
+        portions.answered(1, portions.of(1), held_ms=0)
+    assert portions.of(1) == 1600
+
+
+@pytest.mark.parametrize("tasks", [1, 8])
+@pytest.mark.parametrize("quota", [25_000, 50_000, 400_000, 3_000_000])
+def test_no_quota_holds_answers_back_for_too_long_again_and_again(quota: int, tasks: int) -> None:
+    """A broker counts what it gave in the last ten seconds, and holds an answer back until that would fit (KIP-13)."""
+    portions = [Portions(16 << 20, 64 << 10) for _ in range(tasks)]
+    now, given, copied = 0.0, list[tuple[float, int]](), 0
+    due, in_a_row, last_lost = [0.0] * tasks, [0] * tasks, 0.0
+    while now < 3600:
+        task = min(range(tasks), key=due.__getitem__)
+        now, size = due[task], portions[task].of(0)
+        given = [(at, count) for at, count in given if at > now - 10] + [(now, size)]
+        held_s = max(0.0, sum(count for _, count in given) / quota - 10)
+        due[task] = now + min(max(held_s, 0.01), SILENCE_S)
+        if held_s > SILENCE_S:
+            portions[task].given_up(0, size)
+            in_a_row[task], last_lost = in_a_row[task] + 1, now
+            assert in_a_row[task] <= 4  # by the next one the partitions would be given up (`retries.PATIENCE_S`)
+        else:
+            portions[task].answered(0, size, round(held_s * 1000))
+            in_a_row[task], copied = 0, copied + size
+    assert last_lost < 300 and copied > 0.9 * 3600 * quota

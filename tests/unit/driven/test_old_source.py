@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -79,3 +80,31 @@ def test_group_offsets_of_old_source_are_read_despite_lost_answer(old: DrivenClu
     assert rule.hits
     assert {request.version for request in old.asked("FindCoordinator")} == {1}
     assert {request.version for request in old.asked("OffsetFetch")} == {3}
+
+
+def asked_bytes(cluster: DrivenCluster) -> set[int]:
+    """Return how much fetches asked for, but for those of an opening."""
+    return {request.message.max_bytes for request in cluster.asked("Fetch") if request.message.max_wait_ms > 0}
+
+
+@pytest.mark.parametrize("version", ["0.11.0.3", "2.8.2"])
+def test_source_that_holds_an_answer_back_is_asked_for_less(
+    version: str, target: DrivenCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Below a quota brokers before 2.0 do (KIP-219), for the longer the more is in it. Others are frozen."""
+    with DrivenCluster("source", version=version) as source:
+        (here,), (there,) = source.create("t").logs, target.create("t").logs
+        Writer(here).plain(5)
+        old = version.startswith("0")
+        large = source.script.on(
+            "Fetch", Fault(freeze=True), times=None if old else 2,
+            when=lambda request: bool(request.message.max_bytes > 2 << 20),
+        )  # fmt: skip
+        caplog.set_level("INFO")
+        copies = copy(
+            source, target, ranges_of(source, "t"), should_stop=lambda: len(large.hits) > 6,
+            clock=lambda: time.monotonic() * 100, give_up_after_s=float("inf"),
+        )  # fmt: skip
+        assert set(errors(copies).values()) == {None} and there.rows() == here.rows()
+        assert asked_bytes(source) == ({16 << 20, 4 << 20, 1 << 20} if old else {16 << 20})
+        assert ("before Kafka 2.0 a quota may hold it back" in caplog.text) is old
