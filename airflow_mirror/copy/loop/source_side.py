@@ -244,8 +244,10 @@ class SourceSide:
             self._lose(lane, e)
             return
         named = self._answered(lane)
-        lane.not_before = self.throttle.told(throttle_ms)
-        if fetch.holds_back(lane.connection):
+        over_at = self.throttle.told(throttle_ms)
+        if not fetch.holds_back(lane.connection):
+            lane.not_before = over_at
+        else:  # it has waited for us
             self._portions.answered(lane.node_id, len(body), throttle_ms)
         if lane.kind is Kind.REST:
             self._keep_session(lane, error, fetch.session_of(body, spoken), len(answers))

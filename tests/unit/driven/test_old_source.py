@@ -17,7 +17,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer, hostile
-from tests.driven.copying import copy, errors, ranges_of
+from tests.driven.copying import Following, copy, errors, ranges_of
 from tests.driven.groups import Committed
 from tests.driven.script import Fault
 
@@ -108,3 +108,18 @@ def test_source_that_holds_an_answer_back_is_asked_for_less(
         assert set(errors(copies).values()) == {None} and there.rows() == here.rows()
         assert asked_bytes(source) == ({16 << 20, 4 << 20, 1 << 20} if old else {16 << 20})
         assert ("before Kafka 2.0 a quota may hold it back" in caplog.text) is old
+
+
+def test_throttle_that_an_old_source_tells_is_over_by_then(old: DrivenCluster, target: DrivenCluster) -> None:
+    """It has held the answer back for so long; newer brokers say how long they will not listen."""
+    (here,), (there,) = old.topics["t"].logs, target.create("t").logs
+    Writer(here).plain(5)
+    old.script.on("Fetch", Fault(throttle_ms=3_600_000), times=None, when=lambda request: request.message.max_wait_ms > 0)
+    with Following(old, target, ranges_of(old, "t")) as following:
+        for _ in range(3):  # by more requests than there are connections
+            following.until(lambda: there.end == here.end, "what is there is copied")
+            with old.changing():
+                Writer(here).plain(5)
+        following.until(lambda: there.end == here.end, "it is asked again at once")
+        assert following.loop.gauges()["throttled"] == {"source": 3_600_000}
+    assert there.rows() == here.rows()
