@@ -95,7 +95,8 @@ def test_what_the_target_lost_of_a_map_that_was_never_stored_is_not_passed_over(
     deliver(source, target)
     lose_pieces(target)
     with target.changing():
-        target.log(TP).truncate(3)
+        target.log(TP).truncate(5)
+        Writer(target.log(TP)).plain(1, size=21)
     (p,) = copy(source, target, ranges_of(source, "t", MAPPED), delivery="transactional", transaction_bytes=300)
     assert isinstance(p.error, PartitionStopped) and "the target lost records that were committed" in str(p.error)
 
