@@ -47,7 +47,7 @@ def restore_while_shut(target: Side, mirror: str, report: CutoverReport, permit:
         if (now := _failover(target, mirror, values)) is not None:
             raise MirrorCutOver(mirror, [], now.at)
         if _not_active(topics, report.mirror, values) != left:
-            raise TryAgain(f"topics of mirror {mirror!r} passed on while its groups were restored")
+            raise TryAgain(f"mirror {mirror!r}", "topics passed on while its groups were restored", "Try again.")
 
     try:
         what = restore_groups(target, report, shut, left)

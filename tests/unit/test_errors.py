@@ -30,15 +30,8 @@ GOLDEN = ROOT / "tests" / "golden" / "errors.json"
 
 BRANCHES = {"InputError", "TryAgain", "NeedsHuman"}
 RELAYED = "the words of a task's own error, which has its parts"
-LATER = "has no parts yet"
 IN_ONE = {
     "copy/loop/crew.py: Crew.check_wanted": "ends the threads of a copy that has ended, and nobody reads it",
-    "cutover/failover/check.py: mirror_of": LATER,
-    "cutover/failover/decision.py: promote.change": LATER,
-    "cutover/failover/run.py: _decide": LATER,
-    "cutover/failover/run.py: run.ours": LATER,
-    "cutover/failover/run.py: run.undone": LATER,
-    "cutover/restoring.py: restore_while_shut.shut": LATER,
     "jobs/driver/following.py: _copy_on": RELAYED,
     "jobs/driver/turns.py: Tail._take": RELAYED,
 }

@@ -256,8 +256,7 @@ def mirror_of(on: Side, mirror: str) -> tuple[Plan, Direction | None, ActiveTail
     # names, since the tail has ended, and whoever completes it must open the same topics.
     plan_hash = decided.plan if decided else tail.plan if tail else ledger_store.last_hash(values, mirror)
     if plan_hash is None:
-        known = ", ".join(sorted(mirrors(values))) or "none"
-        raise InputError(f"the target knows no mirror {mirror!r}; it knows {known}. Nothing was changed.")
+        raise ledger_store.unknown_mirror(mirror, mirrors(values))
     plan = on.plan(mirror, plan_hash)
     # A ledger that was restored elsewhere has the same plans: promoted there, nobody would find the records.
     if plan.target_cluster_id != (found := target.cluster_id()):

@@ -44,7 +44,11 @@ def promote(
         # This call may have slept for days: of a way back, or of a mirror that copies again, nothing is a failover's to
         # complete.
         if found not in (None, before) and found.by != FAILOVER:
-            raise TryAgain(f"another direction of mirror {name!r} was decided meanwhile, and nothing was decided")
+            raise TryAgain(
+                f"mirror {name!r}",
+                "another direction was decided meanwhile, and nothing was decided here",
+                "Call it again.",
+            )
         one = wanted if found is None or found == before else found
         if found != one:
             # In the record, so pinned by its versions: a cutover that opens, or goes up, at this very moment is
@@ -52,12 +56,14 @@ def promote(
             require_no_cutover(values, plan, topic_ids, force=force)
             # One that was decided since may have the lease, and write beyond the cut that is noted.
             if ACTIVE.at(values, name) != tail:
-                raise TryAgain(f"another tail of mirror {name!r} began meanwhile, and nothing was decided")
+                raise TryAgain(
+                    f"mirror {name!r}", "another tail began meanwhile, and nothing was decided", "Call it again."
+                )
         try:
             opened = ownership.opening(values, plan, topic_ids, one.opened_by, one.at)
         except TopicsOwned as e:  # behind the look that has told them from those of others
             raise TryAgain(
-                f"topics of mirror {name!r} passed on meanwhile, and nothing was decided: call it again"
+                f"mirror {name!r}", "topics passed on meanwhile, and nothing was decided", "Call it again."
             ) from e
         if found == one:
             # The first record has ended the tail and turned the direction, and with one open topic no job of the plan

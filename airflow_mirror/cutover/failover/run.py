@@ -92,7 +92,10 @@ def run(
     # then. The lease says nothing here, a failover keeps none.
     def ours() -> None:
         if direction(ledger.values(), mirror) != decided:
-            raise TryAgain(f"another direction of mirror {mirror!r} was decided meanwhile; nothing more was changed")
+            raise TryAgain(
+                f"mirror {mirror!r}", "another direction was decided meanwhile, and nothing more was changed",
+                "See 'airflow-mirror status' for what stands.",
+            )  # fmt: skip
 
     record = Record(state, mirror, decided.attempt)
     # A later failover's cut is among the others, and nobody could find it again: this call may have slept for days.
@@ -114,7 +117,7 @@ def run(
     def undone(step: str) -> None:
         ours()
         if record.done().get(step) != noted.get(step):
-            raise TryAgain(f"another call has done the step {step!r} of this failover meanwhile: call it again")
+            raise TryAgain(f"mirror {mirror!r}", f"another call has done the step {step!r} meanwhile", "Call it again.")
 
     def permit(step: str) -> Permit:
         return recently(partial(undone, step), on.clock.monotonic)
@@ -180,9 +183,9 @@ def _decide(
     tail = active_tail(values, name)
     if tail is not None and tail != judged and (not force or tail.plan != plan.hash):
         raise TryAgain(
-            f"another tail of mirror {name!r} began while the one before was listened for. Nothing was changed: call it "
-            "again, and it listens for this one"
-        )
+            f"mirror {name!r}", "another tail began while the one before was listened for. Nothing was changed",
+            "Call it again: it listens for this one.",
+        )  # fmt: skip
     for line in found.lines():
         log.info("%s", line)
     if tail is not None and found.tail.status == RUNNING:
@@ -215,7 +218,8 @@ def _decide(
         # Whoever took it since waits seven seconds before it writes; so up to now the cut is whole.
         on.confirm_lease(held)
     except LeaseLost as e:
-        raise TryAgain(f"another job took the mirror's writer lease meanwhile, and nothing was decided: {e}") from e
+        what, cause = f"mirror {name!r}", f"another job took its writer lease meanwhile, and nothing was decided: {e}"
+        raise TryAgain(what, cause, "Call it again.") from e
     # Frozen before this for however long: direction, tail and fence are compared where the record is appended. A job
     # that has taken the lease by then reads the decision when it has it, and ends; what it wrote until then is beyond
     # the noted cut.

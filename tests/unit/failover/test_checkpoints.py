@@ -101,7 +101,7 @@ def test_checkpoints_are_not_left_by_who_thaws_behind_another_direction(
         return {}
 
     monkeypatch.setattr(checkpoints, "read", frozen)
-    with pytest.raises(TryAgain, match="another direction of mirror 'm' was decided meanwhile"):
+    with pytest.raises(TryAgain, match="mirror 'm': another direction was decided meanwhile"):
         world.fail_over()
     assert checkpoints.rows == []
 

@@ -452,7 +452,9 @@ def test_by_force_it_is_not_asked_how_old_an_approval_is(world: World) -> None:
 def test_unknown_mirrors_and_other_targets_are_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow_mirror.cutover.failover.run import run
 
-    with pytest.raises(InputError, match="knows no mirror 'x'; it knows m"):
+    with pytest.raises(
+        InputError, match="mirror 'x': the target's ledger knows no such mirror. Nothing was changed. Give one of m"
+    ):
         run(world.on(), "x")
     monkeypatch.setattr(world.target, "cluster_id", lambda: "another")
     with pytest.raises(InputError, match="planned for target cluster t, and this is another"):

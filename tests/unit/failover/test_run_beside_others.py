@@ -62,7 +62,7 @@ def test_call_that_slept_leaves_a_later_failovers_cut(world: World, monkeypatch:
         return found
 
     monkeypatch.setattr(run, "promote", sleeps)
-    with pytest.raises(TryAgain, match="another direction of mirror 'm' was decided meanwhile"):
+    with pytest.raises(TryAgain, match="mirror 'm': another direction was decided meanwhile"):
         world.fail_over()
     assert Record(Part(world.state, ("failover/m/",)), "m", "later").cut().offsets == {A0: 9}
 
@@ -117,7 +117,7 @@ def test_failover_that_thaws_behind_another_direction_changes_nothing_more(
 ) -> None:
     """It was frozen behind its decision; the way back was armed since, or taken."""
     monkeypatch.setattr(run, "_end_writing", lambda on, _, **__: on.ledger.decide(anew) and Found())
-    with pytest.raises(TryAgain, match="another direction of mirror 'm' was decided meanwhile"):
+    with pytest.raises(TryAgain, match="mirror 'm': another direction was decided meanwhile"):
         world.fail_over()
     assert not [what for what in world.effects.log if what.startswith(("alter", "grant", "commit", "set"))]
 
@@ -153,7 +153,7 @@ def test_failover_that_thaws_behind_an_armed_way_back_decides_nothing(world: Wor
         world.ledger().decide(lambda _: turn("m", replace(first[0], generation=2, by="cutover", attempt=attempt)))
 
     world.lease.on_take = overtaken
-    with pytest.raises(TryAgain, match="another direction of mirror 'm' was decided meanwhile, and nothing was decided"):
+    with pytest.raises(TryAgain, match="mirror 'm': another direction was decided meanwhile, and nothing was decided"):
         world.fail_over()
     assert {its.opened_by for its in owned_topics(world.ledger()).values()} == {f"failover {first[0].attempt}"}
     assert Record(Part(world.state, ("failover/m/",)), "m", first[0].attempt).cut().offsets == {A0: 50, A1: 40, B0: 30}
@@ -261,7 +261,7 @@ def test_a_tail_that_begins_right_before_the_decision_ends_it(world: World) -> N
         world.ledger().decide(lambda _: {"active/m": {**world.tail.value(), "job": "another"}})
 
     world.lease.on_confirm = begins
-    with pytest.raises(TryAgain, match="another tail of mirror 'm' began meanwhile"):
+    with pytest.raises(TryAgain, match="mirror 'm': another tail began meanwhile"):
         world.fail_over()
     assert not world.outcome()["direction"] and world.outcome()["open"] == set()
 
@@ -282,7 +282,7 @@ def test_a_tail_that_begins_while_its_forerunner_is_listened_for_is_judged_itsel
     world.effects.log.clear()
     with monkeypatch.context() as patched:
         patched.setattr(check, "tail_of", begins)
-        with pytest.raises(TryAgain, match="another tail of mirror 'm' began while the one before was listened for"):
+        with pytest.raises(TryAgain, match="mirror 'm': another tail began while the one before was listened for"):
             world.fail_over()
     assert world.effects.log == ["decide"], "the tail's own; it is not stopped, and keeps its lease"
     with pytest.raises(InputError, match="its tail runs on host 'far', and may see the source"):
@@ -302,7 +302,7 @@ def test_a_tail_of_another_plan_is_not_taken_for_that_one(world: World, monkeypa
         return TailSeen()
 
     monkeypatch.setattr(check, "tail_of", begins)
-    with pytest.raises(TryAgain, match="another tail of mirror 'm' began"):
+    with pytest.raises(TryAgain, match="mirror 'm': another tail began"):
         world.fail_over(force=True)
     assert world.effects.log == ["decide"] and not world.outcome()["direction"]
 
@@ -401,7 +401,7 @@ def test_topics_that_a_split_was_about_to_pass_on_are_opened(world: World) -> No
 def test_topics_that_pass_on_right_before_the_decision_end_it(world: World) -> None:
     ownership.give_up(world.ledger(), "m", ["b"])
     world.lease.on_confirm = lambda: ownership.pass_on(world.ledger(), "m", "n", ["b"])
-    with pytest.raises(TryAgain, match="topics of mirror 'm' passed on meanwhile, and nothing was decided"):
+    with pytest.raises(TryAgain, match="mirror 'm': topics passed on meanwhile, and nothing was decided"):
         world.fail_over()
     assert world.outcome()["open"] == set() and not world.outcome()["direction"]
     world.fail_over()
