@@ -104,8 +104,10 @@ def test_store_that_fails_for_good_is_given_up_as_what_passes(
     assert p.state is State.STOPPED and isinstance(p.error, TryAgain)
     assert "no progress for" in str(p.error)
     assert "nothing arrives at offset 0 although the log ends at 15; its remote store is slow or fails" in str(p.error)
-    opened = [n for n, wait in enumerate(waits(source)) if wait == 50]
-    assert len(opened) > 2 and waits(source)[opened[0] : opened[1]][:4] == [50, 2000, 4000, 4000]
+    asked = waits(source)
+    opened = [n for n, wait in enumerate(asked) if wait == 50]
+    # Of one opening or another: a busy machine ends one before it has asked so often.
+    assert len(opened) > 2 and [50, 2000, 4000, 4000] in [asked[n : n + 4] for n in opened]
 
 
 def test_store_that_comes_back_is_copied(
