@@ -48,7 +48,7 @@ class MemoryLedger:
     def create(self) -> None:
         """It is there."""
 
-    begin = create
+    begin = sound_out = create
 
     def values(self) -> Values:
         catch_up(self, self._fold)
