@@ -61,13 +61,13 @@ def back_out(attempt: Attempt) -> None:
             # all again.
             raised.undo(attempt.log)
             attempt.up = raised.state
-        elif not _take_theirs(attempt, raised):
-            return
-        _save(attempt)
+            _save(attempt)
+        else:
+            _take_theirs(attempt, raised)
 
 
-def _take_theirs(attempt: Attempt, raised: Raised) -> bool:
-    """Take the report of whoever has undone this attempt; return whether there is none, and nothing it could say.
+def _take_theirs(attempt: Attempt, raised: Raised) -> None:
+    """Take the report of whoever has undone this attempt, and write ours only where there is nothing that it could say.
 
     It says which groups have their positions back. Ours says of none, so saved over it nobody would restore the others.
     """
@@ -78,15 +78,14 @@ def _take_theirs(attempt: Attempt, raised: Raised) -> bool:
         theirs = None
     if theirs is not None and theirs.outcome != reports.RUNNING:
         attempt.report = theirs
-        return False
+        return
     raised.is_down()
     attempt.report.undone.append(UndoneRecord(step="fence", what="somebody else has undone it"))
-    if attempt.report.groups:
-        # It has decided, and is about to write its report, or has died before that. As the last one of ours stands there
-        # the run's next process looks at the groups (`_end_undoing`).
-        return False
-    attempt.report.outcome, attempt.report.state = reports.BACKED_OUT, reports.CAUGHT_UP
-    return True
+    # With groups: it has decided, and is about to write its report, or has died before that. As the last one of ours
+    # stands there the run's next process looks at them (`_end_undoing`).
+    if not attempt.report.groups:
+        attempt.report.outcome, attempt.report.state = reports.BACKED_OUT, reports.CAUGHT_UP
+        _save(attempt)
 
 
 def _without_ledger(attempt: Attempt, raised: Raised, cause: MirrorError) -> None:

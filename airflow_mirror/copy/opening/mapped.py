@@ -117,7 +117,9 @@ def _check_kept(source: WireCluster, copy_range: CopyRange, end: int, progress: 
     :param end: source offset up to which the target's log has all. :param progress: up to which all was committed.
     :raises PartitionStopped: it lacks records that the source has.
     """
-    lost = derive.next_mirrorable(source, copy_range, end, isolation) if end < progress else progress
+    if end >= progress:
+        return
+    lost = derive.next_mirrorable(source, copy_range, end, isolation)
     if lost < progress:
         raise PartitionStopped(
             copy_range.target_topic, copy_range.target.partition, lost, progress,

@@ -37,7 +37,9 @@ def add_flow(p: argparse.ArgumentParser) -> None:
 
 def add_alarm(p: argparse.ArgumentParser) -> None:
     """Add the option of what guards a fence: how that calls a person."""
-    add_options(p, TailRequest, {one.name for one, _ in knobs_of(TailRequest)} - {"alarm"})
+    for one, its in knobs_of(TailRequest):
+        if one.name == "alarm":
+            its.add(p, one.default)
 
 
 def request_of(
