@@ -26,7 +26,7 @@ from airflow_mirror.extras.clients.broker_files import Told, told
 from airflow_mirror.extras.clients.commits import AT, Commits
 from airflow_mirror.extras.clients.inventory import WATCH_S, Inventory, Reader, Writer, look, opened_at
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.plan.requirements import require_planned
+from airflow_mirror.plan.requirements import require_planned_clusters
 from airflow_mirror.wording import duration, listed, some
 
 _TEXT = """\
@@ -68,7 +68,7 @@ def _run(arguments: argparse.Namespace) -> int:
         target_of(arguments) as target,
         ClusterAdmin(planned_source(arguments, plan.mirror)) as source,
     ):
-        require_planned(plan, source, target)
+        require_planned_clusters(plan, source, target)
 
         def once() -> Inventory:
             reports = newest_reports(reports_of(target, plan.mirror.name).read(), plan.mirror.name)

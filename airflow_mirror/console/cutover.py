@@ -48,7 +48,7 @@ from airflow_mirror.jobs.runner.directory import job_name
 from airflow_mirror.plan.direction import direction
 from airflow_mirror.plan.ledger_store import last_hash
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.requirements import require_planned
+from airflow_mirror.plan.requirements import require_planned_clusters
 from airflow_mirror.wording import count
 
 Decided = Callable[[], FenceState | None]
@@ -130,7 +130,7 @@ def _cut_over(arguments: argparse.Namespace) -> int:
     source, target = planned_source(arguments, plan.mirror), config_of(arguments.target, "target")
     request = replace(_request(arguments, plan), keep_fence=not arguments.lift_fence_afterwards)
     with connected(request, source, target, prover_of(arguments, plan.mirror)) as clusters:
-        require_planned(plan, clusters.on.source.admin, clusters.on.target.admin)
+        require_planned_clusters(plan, clusters.on.source.admin, clusters.on.target.admin)
         kept = _kept(arguments, request, clusters)
         if not arguments.yes:
             return _show(arguments, with_way_back(preview_cutover(request, clusters, kept), plan, clusters), [])

@@ -14,7 +14,7 @@ from airflow_mirror.cutover.report_store import ReportStore
 from airflow_mirror.cutover.request import connected
 from airflow_mirror.cutover.rollback.foresee import with_way_back
 from airflow_mirror.cutover.run import preview_cutover
-from airflow_mirror.plan.requirements import require_planned
+from airflow_mirror.plan.requirements import require_planned_clusters
 
 _TEXT = """\
 Look at what a cutover of the mirror's last plan would meet now: its tail, lag, what is left to compare, transactions,
@@ -40,7 +40,7 @@ def _run(arguments: argparse.Namespace) -> int:
     request, source = request_of(arguments, plan), planned_source(arguments, plan.mirror)
     prove = prover_of(arguments, plan.mirror)
     with connected(request, source, config_of(arguments.target, "target"), prove) as clusters:
-        require_planned(plan, clusters.on.source.admin, clusters.on.target.admin)
+        require_planned_clusters(plan, clusters.on.source.admin, clusters.on.target.admin)
         never = ReportStore(clusters.on.target.reports(name), name, "preview", None)  # names a run that never is
         found = with_way_back(preview_cutover(request, clusters, never), plan, clusters)
     print(json.dumps(found.to_dict(), indent=1) if arguments.json else "\n".join(found.lines()))

@@ -17,7 +17,7 @@ from airflow_mirror.console.request import last_plan
 from airflow_mirror.cutover.schema_ids import SchemaProof
 from airflow_mirror.errors import InputError
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.plan.requirements import require_planned
+from airflow_mirror.plan.requirements import require_planned_clusters
 from airflow_mirror.wording import count, some
 
 _TEXT = """\
@@ -63,7 +63,7 @@ def _run(arguments: argparse.Namespace) -> int:
         target_of(arguments) as target,
         ClusterAdmin(planned_source(arguments, plan.mirror)) as source,
     ):
-        require_planned(plan, source, target)
+        require_planned_clusters(plan, source, target)
         found = prove(plan, source, None)
     if arguments.json:
         print(json.dumps(found.to_dict(), indent=1))

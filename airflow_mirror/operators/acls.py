@@ -102,7 +102,12 @@ class SyncAclsOperator(PlannedOperator):
         from airflow_mirror.ledger.decisions import Ledger
         from airflow_mirror.ledger.state import state_of
         from airflow_mirror.plan.owned import kept_topics, opened_beside, opening_of
-        from airflow_mirror.plan.requirements import require_active, require_opened, require_owned, require_planned
+        from airflow_mirror.plan.requirements import (
+            require_active,
+            require_opened,
+            require_owned,
+            require_planned_clusters,
+        )
         from airflow_mirror.plan.standing import still_ours
         from airflow_mirror.sync.access import Options, sync_access
         from airflow_mirror.sync.acl_rules import CUTOVER
@@ -132,7 +137,7 @@ class SyncAclsOperator(PlannedOperator):
                 permit = still_ours(ledger, plan, target, require_owned if means_it or behind else require_active)
             if not options.dry_run:
                 permit()
-            require_planned(plan, source, target)
+            require_planned_clusters(plan, source, target)
             fence = partial(of_fence, Side(target), mirror.name)
             state = state_of(target, granted_key(mirror.name), limited_key(mirror.name))
             once = (options.gives_write or options.limits) and not options.dry_run

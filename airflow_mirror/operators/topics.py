@@ -36,7 +36,7 @@ class CreateTargetTopicsOperator(PlannedOperator):
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.ledger.decisions import Ledger
         from airflow_mirror.plan.ownership import claim
-        from airflow_mirror.plan.requirements import require_active, require_planned, require_planned_ids
+        from airflow_mirror.plan.requirements import require_active, require_planned_clusters, require_planned_ids
         from airflow_mirror.plan.standing import since_decided
         from airflow_mirror.plan.upstream import upstream_of
         from airflow_mirror.sync.topics import create_target_topics
@@ -48,7 +48,7 @@ class CreateTargetTopicsOperator(PlannedOperator):
             permit()
             # Once: what is created below has another id than the ledger knows of a topic that was deleted.
             require_planned_ids(ledger, plan, target)
-            require_planned(plan, source, target)
+            require_planned_clusters(plan, source, target)
             upstream = upstream_of(plan, Ledger(source).peek())
             report = create_target_topics(plan, target, permit)
             claim(ledger, plan, target, upstream.of)

@@ -17,7 +17,7 @@ from airflow_mirror.plan.owned import Owned, begun_otherwise, decided, former_id
 from airflow_mirror.wording import some
 
 
-def require_planned(plan: Plan, source: ClusterAdmin | None, target: ClusterAdmin) -> None:
+def require_planned_clusters(plan: Plan, source: ClusterAdmin | None, target: ClusterAdmin) -> None:
     """Return if these are the clusters of a plan. What another one says, or proves, would count for the mirror.
 
     A connection, or a name in it, may lead elsewhere by now: where both lead to one cluster, all is equal.

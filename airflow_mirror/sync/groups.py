@@ -27,7 +27,12 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.inventory import hidden_groups, hides_groups, not_listed
 from airflow_mirror.plan.model import Plan, TopicPlan
-from airflow_mirror.plan.requirements import require_active, require_exclusive_topics, require_owned, require_planned
+from airflow_mirror.plan.requirements import (
+    require_active,
+    require_exclusive_topics,
+    require_owned,
+    require_planned_clusters,
+)
 from airflow_mirror.plan.resources import ANY
 from airflow_mirror.plan.standing import still_ours
 from airflow_mirror.sync.group_translation import GroupMove, Positions, Translate, Translation, translate_positions
@@ -225,7 +230,7 @@ def translate_groups(
     topics = reverse(plan.topics) if back else plan.topics
     left, right = (target, source) if back else (source, target)
     with ClusterAdmin(left) as here, ClusterAdmin(right) as there:
-        require_planned(plan, *((there, here) if back else (here, there)))
+        require_planned_clusters(plan, *((there, here) if back else (here, there)))
         owner = here if back else there  # the target, also where the source is written
         permit = still_ours(Ledger(owner), plan, owner, require_owned if allow_production else require_active)
         with ExitStack() as stack:

@@ -16,7 +16,7 @@ from airflow_mirror.ledger.state import State, state_of
 from airflow_mirror.plan.configs import Rules
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.owned import openings, owned_topics, owners
-from airflow_mirror.plan.requirements import require_active, require_planned, require_planned_ids
+from airflow_mirror.plan.requirements import require_active, require_planned_clusters, require_planned_ids
 from airflow_mirror.plan.standing import Clock, since_decided
 from airflow_mirror.plan.upstream import copied_back
 from airflow_mirror.sync.configs import ConfigsReport, TopicConfigs, sync_configs
@@ -46,7 +46,7 @@ def sync_plan(
     if not dry_run:
         permit()
     # By another source's settings nothing may differ: the hold would be noted as ended, and stay on.
-    require_planned(plan, None if source_lost else source, target)
+    require_planned_clusters(plan, None if source_lost else source, target)
     state = state_of(target, prefix(plan.mirror.name))
     if hold:
         known: TopicConfigs = LastSeen(plan, state.read()) if source_lost else source

@@ -31,7 +31,7 @@ from airflow_mirror.plan.ledger_store import fetch_rule, with_amendments
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.plan.owned import claimed_ids, target_ids, with_key_partitions
 from airflow_mirror.plan.ownership import claim
-from airflow_mirror.plan.requirements import recreated, require_active, require_planned
+from airflow_mirror.plan.requirements import recreated, require_active, require_planned_clusters
 from airflow_mirror.plan.store import is_hash
 from airflow_mirror.plan.upstream import upstream_of
 from airflow_mirror.sync.maps import mapped_topics
@@ -87,7 +87,7 @@ def prepare(request: JobRequest, without_plan: Callable[[JobRequest], Plan], *, 
         plan = _stored(path, mirror, admin, ledger) if path else without_plan(request)
         plan.raise_if_blocked()
         with ClusterAdmin(load(request.source, "source")) as source:
-            require_planned(plan, source, admin)
+            require_planned_clusters(plan, source, admin)
             if writes:
                 _claim(plan, source, admin, ledger)
         if writes and mapped_topics(plan):

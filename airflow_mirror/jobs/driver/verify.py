@@ -33,7 +33,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.configs import cleaned_sides, held_topics
 from airflow_mirror.plan.owned import active_topics, target_ids
-from airflow_mirror.plan.requirements import require_planned
+from airflow_mirror.plan.requirements import require_planned_clusters
 from airflow_mirror.sync.maps import MapSource, OffsetMaps, map_source
 from airflow_mirror.verify.pairs import paired
 from airflow_mirror.verify.partition import compare_partitions
@@ -127,7 +127,7 @@ def verify(
         ClusterAdmin(load(request.source, "source")) as here,
         ClusterAdmin(load(request.target, "target")) as there,
     ):
-        require_planned(job.plan, here, there)
+        require_planned_clusters(job.plan, here, there)
     return outcome
 
 

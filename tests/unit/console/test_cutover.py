@@ -35,7 +35,7 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.ledger.records import LAST_PLAN
 from airflow_mirror.plan.direction import ARMED, FAILOVER, Direction, turn
-from airflow_mirror.plan.requirements import require_planned
+from airflow_mirror.plan.requirements import require_planned_clusters
 from tests.driven.ledger import LedgerCluster
 from tests.unit.cutover.builders import a_plan, kept_in
 
@@ -287,6 +287,6 @@ def test_clusters_of_another_plan_are_refused() -> None:
     """A file of settings may be the wrong one, or name one cluster twice: both sides would be equal, and proven."""
     plan = a_plan("orders")
     named: Callable[[str, str], Any] = lambda role, its: SimpleNamespace(role=role, cluster_id=lambda: its)  # noqa: E731
-    require_planned(plan, named("source", plan.source_cluster_id), named("target", plan.target_cluster_id))
+    require_planned_clusters(plan, named("source", plan.source_cluster_id), named("target", plan.target_cluster_id))
     with pytest.raises(InputError, match="source cluster: it is staging, and mirror 'flow' was planned for"):
-        require_planned(plan, named("source", "staging"), named("target", plan.target_cluster_id))
+        require_planned_clusters(plan, named("source", "staging"), named("target", plan.target_cluster_id))
