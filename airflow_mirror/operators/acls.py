@@ -100,6 +100,7 @@ class SyncAclsOperator(PlannedOperator):
         from airflow_mirror.cutover.swap import of_fence
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.ledger.decisions import Ledger
+        from airflow_mirror.ledger.records import GRANTED, LIMITED
         from airflow_mirror.ledger.state import state_of
         from airflow_mirror.plan.owned import kept_topics, opened_beside, opening_of
         from airflow_mirror.plan.requirements import (
@@ -111,7 +112,7 @@ class SyncAclsOperator(PlannedOperator):
         from airflow_mirror.plan.standing import still_ours
         from airflow_mirror.sync.access import Options, sync_access
         from airflow_mirror.sync.acl_rules import CUTOVER
-        from airflow_mirror.sync.seen_acls import granted, granted_key, limited, limited_key
+        from airflow_mirror.sync.seen_acls import once
 
         stated = None if self.open_by_default is None else flag("open_by_default", self.open_by_default)
         means_it, remove = flag("allow_production", self.allow_production), flag("remove", self.remove)
@@ -139,17 +140,17 @@ class SyncAclsOperator(PlannedOperator):
                 permit()
             require_planned_clusters(plan, source, target)
             fence = partial(of_fence, Side(target), mirror.name)
-            state = state_of(target, granted_key(mirror.name), limited_key(mirror.name))
-            once = (options.gives_write or options.limits) and not options.dry_run
-            opening = opening_of(ledger, plan) if once else ""
+            state = state_of(target, GRANTED.key(mirror.name), LIMITED.key(mirror.name))
+            is_once = (options.gives_write or options.limits) and not options.dry_run
+            opening = opening_of(ledger, plan) if is_once else ""
             if opening and not means_it:
                 options = self._not_again(options, mirror.name, opening, state.read())
             decided = ledger.peek()
             kept = partial(kept_topics, decided, plan)
             options = replace(options, beside_production=bool(opened_beside(decided, plan)))
             report = sync_access(plan, source, target, options, permit, secret_of, fence, kept)
-            notes = {granted_key(mirror.name): granted(opening)} if options.gives_write else {}
-            notes |= {limited_key(mirror.name): limited(opening)} if options.limits else {}
+            notes = once(GRANTED, mirror.name, opening) if options.gives_write else {}
+            notes |= once(LIMITED, mirror.name, opening) if options.limits else {}
             if opening and notes and not options.dry_run:
                 state.write(notes, permit)
         directory = report_dir(mirror, context["ti"].run_id)
@@ -165,12 +166,13 @@ class SyncAclsOperator(PlannedOperator):
 
     def _not_again(self, options: Options, mirror: str, opening: str, noted: Mapping[str, bytes]) -> Options:
         """Return the options of a task that is cleared weeks later: what production has changed since was meant."""
-        from airflow_mirror.sync.seen_acls import were_granted, were_limited
+        from airflow_mirror.ledger.records import GRANTED, LIMITED
+        from airflow_mirror.sync.seen_acls import was_done
 
-        if options.gives_write and were_granted(mirror, opening, noted):
+        if options.gives_write and was_done(GRANTED, mirror, opening, noted):
             self.log.warning("writers were let in behind this opening before: without allow_production nothing changes")
             return replace(options, dry_run=True)
-        if options.limits and were_limited(mirror, opening, noted):
+        if options.limits and was_done(LIMITED, mirror, opening, noted):
             self.log.warning("quotas were set behind this opening before: without allow_production they stay")
             return replace(options, keeps_quotas=True)
         return options

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from airflow_mirror.common.patterns import is_name
 from airflow_mirror.common.policy import is_internal, is_reserved, is_topic_name
@@ -63,7 +63,7 @@ def gone_topics(mirror: Mirror, available: Collection[str], target: ClusterAdmin
     try:
         return tuple(routes[name] for name in target.topics(routes)) if routes else ()
     except MissingRight:
-        return tuple(name for route, name in routes.items() if _is_seen(route, target))
+        return tuple(routes[route] for route in _one_by_one(routes, target)[0])
 
 
 def absent_topics(
@@ -82,8 +82,7 @@ def absent_topics(
     try:
         there = [*source.topics(lacking)] if lacking else []
     except MissingRight:
-        hidden = {name for name in lacking if _is_hidden(name, source)}
-        there = [*source.topics([name for name in lacking if name not in hidden])]
+        there, hidden = _one_by_one(lacking, source)
     if there:
         raise TryAgain(
             f"mirror {mirror.name!r}: a broker of the source does not list {some(sorted(there), 3)}, and has them",
@@ -92,19 +91,15 @@ def absent_topics(
     return {name: HIDDEN if name in hidden else DELETED for name in lacking}
 
 
-def _is_hidden(topic: str, cluster: ClusterAdmin) -> bool:
-    try:
-        cluster.topics([topic])
-    except MissingRight:
-        return True
-    return False
-
-
-def _is_seen(topic: str, cluster: ClusterAdmin) -> bool:
-    try:
-        return bool(cluster.topics([topic]))
-    except MissingRight:
-        return False
+def _one_by_one(names: Iterable[str], cluster: ClusterAdmin) -> tuple[list[str], set[str]]:
+    """Return which topics there are, and which are hidden: asked for together a hidden one is an error for all."""
+    there, hidden = list[str](), set[str]()
+    for name in names:
+        try:
+            there += cluster.topics([name])
+        except MissingRight:
+            hidden.add(name)
+    return there, hidden
 
 
 def other_topics(mirror: Mirror, available: Collection[str]) -> tuple[str, ...]:

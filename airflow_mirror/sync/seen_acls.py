@@ -14,33 +14,24 @@ from dataclasses import asdict
 from typing import NamedTuple
 
 from airflow_mirror.kafka.model import Acl
-from airflow_mirror.ledger.records import GRANTED, LATER, LIMITED
+from airflow_mirror.ledger.kinds import Kind
+from airflow_mirror.ledger.records import LATER
 from airflow_mirror.ledger.state import State
 
 prefix = LATER.below  # of a mirror
-granted_key = GRANTED.key  # of a mirror
-limited_key = LIMITED.key  # likewise
 
 
-def granted(opening: str) -> bytes:
-    """Return a note that writers were let in behind an opening: from then on production says who may do what."""
-    return GRANTED.encode({"opening": opening})
+def once(kind: Kind, mirror: str, opening: str) -> dict[str, bytes]:
+    """Return a note that something was done behind an opening: from then on it is production's to change.
+
+    :param kind: ``GRANTED`` or ``LIMITED``.
+    """
+    return kind.put({"opening": opening}, mirror)
 
 
-def were_granted(mirror: str, opening: str, noted: Mapping[str, bytes]) -> bool:
-    """Return whether writers were let in behind this opening already."""
-    note = GRANTED.get(noted, mirror)
-    return note is not None and note["opening"] == opening
-
-
-def limited(opening: str) -> bytes:
-    """Return a note that quotas were set behind an opening: from then on they are production's to change."""
-    return LIMITED.encode({"opening": opening})
-
-
-def were_limited(mirror: str, opening: str, noted: Mapping[str, bytes]) -> bool:
-    """Return whether quotas were set behind this opening already."""
-    note = LIMITED.get(noted, mirror)
+def was_done(kind: Kind, mirror: str, opening: str, noted: Mapping[str, bytes]) -> bool:
+    """Return whether that was done behind this opening already."""
+    note = kind.get(noted, mirror)
     return note is not None and note["opening"] == opening
 
 

@@ -39,6 +39,7 @@ from airflow_mirror.kafka.permit import unfenced
 from airflow_mirror.ledger import chain, records
 from airflow_mirror.ledger.fold import NOTHING, Decision, Fold, Verdict
 from airflow_mirror.ledger.kinds import Newer, in_pieces
+from airflow_mirror.ledger.records import GRANTED, LIMITED
 from airflow_mirror.plan import ledger_store, owned, ownership, requirements
 from airflow_mirror.plan.amendment import next_amendment
 from airflow_mirror.plan.direction import direction
@@ -162,8 +163,8 @@ READ: dict[str, Callable[[bytes], object]] = {
     "steps of a failover": lambda value: Record(kept_as("failover/m/1/done/groups", value), "m", "1").done(),
     "rules of writers": lambda value: seen_acls.last_seen("m", kept_as("acls/m/later/0/1", value)),
     "note of rules": lambda value: seen_acls.changed("m", {"acls/m/later/0/1": value}, ()),
-    "writers that were let in": lambda value: seen_acls.were_granted("m", "monday", {"acls/m/granted": value}),
-    "quotas that were set": lambda value: seen_acls.were_limited("m", "monday", {"acls/m/quotas": value}),
+    "writers that were let in": lambda value: seen_acls.was_done(GRANTED, "m", "monday", {"acls/m/granted": value}),
+    "quotas that were set": lambda value: seen_acls.was_done(LIMITED, "m", "monday", {"acls/m/quotas": value}),
     "settings": lambda value: seen_configs.LastSeen(PLAN, {"configs/m/orders": value}),
 }
 

@@ -41,7 +41,7 @@ from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.ledger import chain, deciding, records
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.kinds import Kind as Row
-from airflow_mirror.ledger.records import kind_of
+from airflow_mirror.ledger.records import GRANTED, LIMITED, kind_of
 from airflow_mirror.plan import ledger_store, mm2_topics, ownership, refused
 from airflow_mirror.plan.direction import Direction, direction
 from airflow_mirror.plan.findings import block
@@ -182,10 +182,10 @@ KINDS = [
          lambda v: Record(state_with(v), "m", "1").done()),
     Kind(dict(seen_acls.changed("m", {}, [rule("orders", "WRITE", "ALLOW", "User:app")])),
          lambda v: seen_acls.last_seen("m", state_with(v))),
-    Kind({seen_acls.granted_key("m"): seen_acls.granted("monday")},
-         lambda v: seen_acls.were_granted("m", "monday", v)),
-    Kind({seen_acls.limited_key("m"): seen_acls.limited("monday")},
-         lambda v: seen_acls.were_limited("m", "monday", v)),
+    Kind(seen_acls.once(GRANTED, "m", "monday"),
+         lambda v: seen_acls.was_done(GRANTED, "m", "monday", v)),
+    Kind(seen_acls.once(LIMITED, "m", "monday"),
+         lambda v: seen_acls.was_done(LIMITED, "m", "monday", v)),
     Kind({"configs/m/orders": seen_configs.dump({"retention.ms": "5"}, 1 << 50)},
          lambda v: seen_configs.last_seen(PLAN, v)),
     Kind({"groups/m/g": notes.dump(notes.Note(5, {ORDERS: ((7, ""),)}))},

@@ -41,7 +41,7 @@ from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
 from airflow_mirror.kafka.permit import Permit, unfenced
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.ledger.records import LOOK, WISH_LOOK
+from airflow_mirror.ledger.records import GRANTED, LIMITED, LOOK, WISH_LOOK
 from airflow_mirror.plan import ledger_store, mm2_topics, ownership, refused
 from airflow_mirror.plan.amendment import next_amendment
 from airflow_mirror.plan.direction import Direction, turn
@@ -175,8 +175,8 @@ def _failover(_: MemoryLedger, state: MemoryState) -> None:
 
 def _seen(_: MemoryLedger, state: MemoryState) -> None:
     state.write(seen_acls.changed("m", {}, [rule("orders", "WRITE", "ALLOW", "User:größe")]))
-    state.write({seen_acls.granted_key("m"): seen_acls.granted("monday")})
-    state.write({seen_acls.limited_key("m"): seen_acls.limited("monday")})
+    state.write(seen_acls.once(GRANTED, "m", "monday"))
+    state.write(seen_acls.once(LIMITED, "m", "monday"))
     state.write({f"{seen_configs.prefix('m')}orders": seen_configs.dump({"b": "5", "a": "größe"}, 7)})
     state.write({f"{seen_configs.prefix('m')}users": seen_configs.dump({"b": "5"}, 7, "plan monday")})
     note = notes.Note(5, {ORDERS: ((7, "d"), (8, "")), TopicPartition("other", 1): ((0, ""),)})
